@@ -1,0 +1,55 @@
+// Max-min fair sharing of capacities among flows: the bandwidth model that the simulator and the
+// executor's link emulation share.
+//
+// Definition (Bertsekas and Gallager, Data Networks, section 6.5.2): an allocation is max-min fair
+// when no flow's rate can grow without shrinking that of a flow whose rate is no larger.
+// Equivalently every flow is at its own cap, or crosses a saturated resource on which no
+// other flow is faster.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace longhaul {
+
+/// A solver instance keeps its buffers between calls; it belongs to one thread.
+class MaxMinSolver {
+ public:
+  /// Rates in the unit of `capacities`. Flow f crosses resources
+  /// path[path_begin[f] .. path_begin[f+1]) (no duplicates within a flow) and never exceeds caps[f]
+  /// (may be infinite). Capacities are > 0 and may be infinite. A flow with no finite limit gets an
+  /// infinite rate. Sizes: path_begin has flows + 1 entries, caps and rates have `flows`.
+  /// The result does not depend on the order of flows or resources beyond rounding.
+  void solve(std::span<const double> capacities, std::span<const std::int32_t> path_begin,
+             std::span<const std::int32_t> path, std::span<const double> caps,
+             std::span<double> rates);
+
+ private:
+  void index_flows(std::span<const double> capacities, std::span<const std::int32_t> path_begin,
+                   std::span<const std::int32_t> path);
+  double lowest_share();
+  void fix_capped(std::span<const std::int32_t> path_begin, std::span<const std::int32_t> path,
+                  std::span<const double> caps, double level, std::span<double> rates);
+  void fix_crossing_full(std::span<const std::int32_t> path_begin,
+                         std::span<const std::int32_t> path, double level, std::span<double> rates);
+  void refresh_touched_shares();
+
+  // By resource. Only finite resources that some flow crosses are ever looked at.
+  std::vector<double> left_;            // capacity not yet given away
+  std::vector<double> share_;           // left_ / crossing_, infinite when nobody is left
+  std::vector<std::int32_t> crossing_;  // flows not yet fixed
+  std::vector<std::int32_t> taken_;     // flows fixed at the level of this round
+  std::vector<std::int32_t>
+      list_end_;  // the flows of r are flows_of_[list_end_[r-1], list_end_[r])
+  std::vector<std::int32_t> flows_of_;
+  std::vector<std::int32_t> open_resources_;
+  std::vector<std::int32_t> touched_;
+  // By flow.
+  std::vector<std::int32_t> open_flows_;
+  std::vector<char> fixed_;
+  double open_cap_min_ = 0;     // a lower bound of the caps of flows not yet fixed
+  std::size_t open_count_ = 0;  // flows not yet fixed
+};
+
+}  // namespace longhaul

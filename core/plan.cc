@@ -1,0 +1,291 @@
+#include "core/plan.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "core/config_cursor.h"
+#include "core/model_math.h"
+#include "core/quantity.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::string_view kSchema = "longhaul/plan/1";
+
+std::vector<int> read_counts(const Cursor& at, std::int64_t max) {
+  std::vector<int> counts;
+  for (const Cursor& item : at.items()) {
+    counts.push_back(static_cast<int>(item.integer({.min = 1, .max = max}, 1)));
+  }
+  return counts;
+}
+
+std::uint64_t read_hash(const Cursor& at) {
+  const std::string text = at.text();
+  std::uint64_t hash = 0;
+  bool good = text.size() == 16;
+  for (const char c : text) {
+    const auto digit = std::string_view("0123456789abcdef").find(c);
+    good = good && digit != std::string_view::npos;
+    hash = hash * 16 + (digit & 15);
+  }
+  if (at.present() && !good)
+    at.fail(fmt::format("`{}` is not a hash of 16 hexadecimal digits", text));
+  return hash;
+}
+
+void read_grid(const Cursor& at, const Topology& topology, const Job& job, Plan& plan) {
+  std::vector<std::string> names;
+  for (const Device& device : topology.devices) names.push_back(device.name);
+  std::set<int> used;
+  for (const Cursor& row : at.items()) {
+    std::vector<int> pipeline;
+    const std::vector<Cursor> cells = row.items();
+    if (cells.size() != plan.layers.size()) {
+      row.fail(fmt::format("this pipeline has {} devices, but `layers` has {} stages", cells.size(),
+                           plan.layers.size()));
+    }
+    for (const Cursor& cell : cells) {
+      const std::string name = cell.text();
+      const int device = topology.find_device(name);
+      if (device < 0) {
+        const std::string near = nearest_word(name, names);
+        cell.fail(fmt::format("cluster `{}` has no device `{}`", topology.name, name),
+                  near.empty() ? "devices are named node/index, for example " + names.front()
+                               : fmt::format("did you mean `{}`?", near));
+        continue;
+      }
+      if (!used.insert(device).second) cell.fail(fmt::format("device `{}` is used twice", name));
+      const DeviceKind& kind = topology.kind_of(device);
+      if (kind.rate_at(job.precision) <= FlopsPerSecond(0)) {
+        cell.fail(fmt::format("device `{}` is a {}, which has no {} speed", name, kind.name,
+                              name_of(job.precision)),
+                  "choose another `precision` in the job, or add the rate to the device file");
+      }
+      pipeline.push_back(device);
+    }
+    plan.devices.push_back(std::move(pipeline));
+  }
+}
+
+void check_in_flight(const Cursor& at, const Plan& plan, int most) {
+  for (std::size_t i = 0; i < plan.in_flight.size(); ++i) {
+    if (plan.in_flight[i] > most) {
+      at.fail(
+          fmt::format("stage {} holds {} micro-batches in flight, but no pipeline has more than {}",
+                      i, plan.in_flight[i], most));
+      return;
+    }
+    if (i > 0 && plan.in_flight[i] > plan.in_flight[i - 1]) {
+      at.fail(
+          fmt::format("in-flight depth rises from {} at stage {} to {} at stage {}: stage {} would "
+                      "wait for forwards that stage {} holds back until it gets a backward",
+                      plan.in_flight[i - 1], i - 1, plan.in_flight[i], i, i, i - 1),
+          "make the depths non-increasing along the pipeline");
+      return;
+    }
+  }
+}
+
+Result<PlanFile> read_plan(ConfigFile file, const Topology& topology, const Job& job) {
+  PlanFile out;
+  Plan& plan = out.plan;
+  file.expect_schema(kSchema);
+  const Cursor root = file.root();
+
+  const Cursor inputs = root.key("inputs");
+  out.cluster_path = inputs.key("cluster").key("file").text();
+  out.cluster_hash = read_hash(inputs.key("cluster").optional("hash"));
+  out.job_path = inputs.key("job").key("file").text();
+  out.job_hash = read_hash(inputs.key("job").optional("hash"));
+  const Cursor made = root.optional("made_by");
+  out.policy = made.optional("policy").text();
+  out.seed = static_cast<std::uint64_t>(made.optional("seed").integer({.min = 0}, 0));
+
+  const Cursor layers = root.key("layers");
+  plan.layers = read_counts(layers, kMaxStages);
+  if (plan.stages() > kMaxStages) {
+    layers.fail(fmt::format("{} stages are more than the {} that messages can name", plan.stages(),
+                            kMaxStages));
+  }
+  const std::int64_t sum = std::accumulate(plan.layers.begin(), plan.layers.end(), std::int64_t{0});
+  if (!plan.layers.empty() && sum != job.model.layers) {
+    layers.fail(fmt::format("the stages hold {} layers together, but the model has {}", sum,
+                            job.model.layers));
+  }
+
+  read_grid(root.key("pipelines"), topology, job, plan);
+
+  const Cursor batch = root.key("batch");
+  plan.micro_batch =
+      static_cast<int>(batch.key("micro_batch").integer({.min = 1, .max = job.global_batch}, 1));
+  const Cursor shares = batch.key("micro_batches");
+  plan.micro_batches = read_counts(shares, kMaxMicroBatches - 1);
+  if (!plan.micro_batches.empty() && plan.micro_batches.size() != plan.devices.size()) {
+    shares.fail(
+        fmt::format("{} shares for {} pipelines", plan.micro_batches.size(), plan.devices.size()));
+  }
+  const std::int64_t total =
+      std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), std::int64_t{0});
+  if (!plan.micro_batches.empty() && total * plan.micro_batch != job.global_batch) {
+    shares.fail(
+        fmt::format("{} micro-batches of {} make {} sequences, but the job's global batch is {}",
+                    total, plan.micro_batch, total * plan.micro_batch, job.global_batch));
+  }
+  const int most = plan.micro_batches.empty()
+                       ? 1
+                       : *std::max_element(plan.micro_batches.begin(), plan.micro_batches.end());
+
+  const Cursor schedule = root.key("schedule");
+  plan.family = schedule.key("family").choice({"gpipe", "1f1b"}) == 0
+                    ? ScheduleFamily::kGpipe
+                    : ScheduleFamily::kOneForwardOneBackward;
+  plan.in_flight = default_in_flight(plan.family, plan.stages(), most);
+  if (const Cursor in_flight = schedule.optional("in_flight"); in_flight.present()) {
+    const std::vector<int> given = read_counts(in_flight, kMaxMicroBatches - 1);
+    if (given.size() != plan.layers.size()) {
+      in_flight.fail(fmt::format("{} depths for {} stages", given.size(), plan.stages()));
+    } else if (plan.family == ScheduleFamily::kGpipe && given != plan.in_flight) {
+      in_flight.fail(fmt::format("gpipe holds all {} micro-batches at every stage", most),
+                     "leave `in_flight` out, or use family 1f1b");
+    } else {
+      plan.in_flight = given;
+      check_in_flight(in_flight, plan, most);
+    }
+  }
+
+  const Cursor coordinator = root.key("coordinator");
+  plan.coordinator_site = topology.find_site(coordinator.text());
+  if (coordinator.present() && plan.coordinator_site < 0) {
+    std::vector<std::string> names;
+    for (const Site& site : topology.sites) names.push_back(site.name);
+    coordinator.fail(
+        fmt::format("cluster `{}` has no site `{}`", topology.name, coordinator.text()),
+        fmt::format("sites: {}", fmt::join(names, ", ")));
+  }
+
+  const Cursor predicted = root.optional("predicted");
+  out.predicted.step_s = predicted.optional("step").duration().value();
+  out.predicted.tokens_per_s = predicted.optional("tokens_per_s").number({.min = 0});
+  out.predicted.lower_bound_s = predicted.optional("lower_bound").duration().value();
+  out.predicted.lower_bound = predicted.optional("bound_by").text();
+  LH_TRY(file.finish());
+  return out;
+}
+
+}  // namespace
+
+std::string_view name_of(ScheduleFamily family) {
+  return family == ScheduleFamily::kGpipe ? "gpipe" : "1f1b";
+}
+
+std::vector<int> default_in_flight(ScheduleFamily family, int stages, int micro_batches) {
+  std::vector<int> in_flight;
+  for (int i = 0; i < stages; ++i) {
+    in_flight.push_back(family == ScheduleFamily::kGpipe ? micro_batches
+                                                         : std::min(stages - i, micro_batches));
+  }
+  return in_flight;
+}
+
+std::string plan_text(const PlanFile& file, const Topology& topology, const Job& job) {
+  const Plan& plan = file.plan;
+  std::string out = fmt::format("schema: {}\n", kSchema);
+  out += "inputs:\n";
+  out += fmt::format("  cluster: {{file: {}, hash: \"{:016x}\"}}\n", yaml_text(file.cluster_path),
+                     topology.hash);
+  out +=
+      fmt::format("  job: {{file: {}, hash: \"{:016x}\"}}\n", yaml_text(file.job_path), job.hash);
+  out += fmt::format("made_by: {{policy: {}, seed: {}}}\n", yaml_text(file.policy), file.seed);
+  out += fmt::format("\n# {} pipelines of {} stages\n", plan.pipelines(), plan.stages());
+  out += fmt::format("layers: [{}]\n", fmt::join(plan.layers, ", "));
+  out += "pipelines:\n";
+  for (const std::vector<int>& pipeline : plan.devices) {
+    std::vector<std::string> names;
+    for (const int device : pipeline) {
+      names.push_back(yaml_text(topology.devices[static_cast<std::size_t>(device)].name));
+    }
+    out += fmt::format("  - [{}]\n", fmt::join(names, ", "));
+  }
+  out += "batch:\n";
+  out += fmt::format("  micro_batch: {}  # sequences\n", plan.micro_batch);
+  out += fmt::format("  micro_batches: [{}]  # of each pipeline\n",
+                     fmt::join(plan.micro_batches, ", "));
+  out += fmt::format("schedule: {{family: {}, in_flight: [{}]}}\n", name_of(plan.family),
+                     fmt::join(plan.in_flight, ", "));
+  out +=
+      fmt::format("coordinator: {}\n",
+                  yaml_text(topology.sites[static_cast<std::size_t>(plan.coordinator_site)].name));
+  out += "predicted:\n";
+  out += fmt::format("  step: {} s\n", format_exact(file.predicted.step_s));
+  out += fmt::format("  tokens_per_s: {}\n", format_exact(file.predicted.tokens_per_s));
+  out += fmt::format("  lower_bound: {} s\n", format_exact(file.predicted.lower_bound_s));
+  out += fmt::format("  bound_by: \"{}\"\n", file.predicted.lower_bound);
+  return out;
+}
+
+Result<PlanInputs> load_plan_inputs(const std::string& path) {
+  LH_ASSIGN(ConfigFile file, ConfigFile::load(path));
+  file.expect_schema(kSchema);
+  const Cursor inputs = file.root().key("inputs");
+  PlanInputs out;
+  out.cluster_path = inputs.key("cluster").key("file").text();
+  out.job_path = inputs.key("job").key("file").text();
+  if (out.cluster_path.empty() || out.job_path.empty()) {
+    LH_TRY(file.finish());
+    return invalid(path + ": `inputs` names no cluster or no job",
+                   "give them with --cluster and --job");
+  }
+  return out;
+}
+
+Result<PlanFile> load_plan(const std::string& path, const Topology& topology, const Job& job) {
+  LH_ASSIGN(ConfigFile file, ConfigFile::load(path));
+  return read_plan(std::move(file), topology, job);
+}
+
+Result<PlanFile> parse_plan(std::string_view text, const std::string& name,
+                            const Topology& topology, const Job& job) {
+  LH_ASSIGN(ConfigFile file, ConfigFile::parse(text, name));
+  return read_plan(std::move(file), topology, job);
+}
+
+Result<void> check_memory(const Plan& plan, const Topology& topology, const Job& job) {
+  const std::vector<StageShape> shapes = stage_shapes(plan.layers);
+  double worst = 1;
+  std::string message;
+  std::string hint;
+  for (int d = 0; d < plan.pipelines(); ++d) {
+    for (int i = 0; i < plan.stages(); ++i) {
+      const int device = plan.device(d, i);
+      const DeviceKind& kind = topology.kind_of(device);
+      const int in_flight = std::min(plan.in_flight[static_cast<std::size_t>(i)],
+                                     plan.micro_batches[static_cast<std::size_t>(d)]);
+      const MemoryUse use = memory_use(job, kind,
+                                       {.stage = shapes[static_cast<std::size_t>(i)],
+                                        .micro_batch = plan.micro_batch,
+                                        .in_flight = in_flight,
+                                        .pipelines = plan.pipelines()});
+      const double fill = use.total() / kind.memory;
+      if (fill <= worst) continue;
+      worst = fill;
+      message = fmt::format(
+          "stage {} needs {} on {}, a {} with {} (states {}, {} activations {}, workspace {}, "
+          "buffers {}, "
+          "runtime {})",
+          i, format_size(use.total()), topology.devices[static_cast<std::size_t>(device)].name,
+          kind.name, format_size(kind.memory), format_size(use.states), in_flight,
+          format_size(use.activations), format_size(use.workspace), format_size(use.buffers),
+          format_size(use.reserved));
+      hint = "give the stage fewer layers, use a smaller micro-batch, or set `recompute: true`";
+    }
+  }
+  if (!message.empty()) return infeasible(message, hint);
+  return {};
+}
+
+}  // namespace longhaul

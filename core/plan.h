@@ -1,0 +1,87 @@
+// A plan: which device runs which part of the model, and how the parts talk.
+//
+// A plan is a grid of D pipelines by P stages; each cell is a tasklet and is given a device. The
+// planner writes plan files, people edit them, simulate and launch run exactly what they say
+// (format: docs/formats.md). A Plan is a plain value; device numbers refer to one Topology.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/job.h"
+#include "core/result.h"
+#include "core/topology.h"
+
+namespace longhaul {
+
+enum class ScheduleFamily { kGpipe, kOneForwardOneBackward };
+std::string_view name_of(ScheduleFamily family);
+
+/// Limits of the message names on the wire (op_id = step:28 | op:4 | micro_batch:20 | stage:12).
+inline constexpr int kMaxStages = 1 << 12;
+inline constexpr int kMaxMicroBatches = 1 << 20;
+
+struct Plan {
+  std::vector<int> layers;                // of each stage, at least 1; their sum is the model's
+  std::vector<std::vector<int>> devices;  // [pipeline][stage]
+  std::vector<int> micro_batches;         // n_d of each pipeline, at least 1
+  int micro_batch = 1;                    // sequences of one micro-batch
+  ScheduleFamily family = ScheduleFamily::kOneForwardOneBackward;
+  std::vector<int> in_flight;  // K of each stage: forwards minus backwards, non-increasing
+  int coordinator_site = 0;
+
+  int stages() const { return static_cast<int>(layers.size()); }
+  int pipelines() const { return static_cast<int>(devices.size()); }
+  int device(int pipeline, int stage) const {
+    return devices[static_cast<std::size_t>(pipeline)][static_cast<std::size_t>(stage)];
+  }
+};
+
+/// What was predicted when the plan was written, kept in the file for people.
+struct Prediction {
+  double step_s = 0;
+  double tokens_per_s = 0;
+  double lower_bound_s = 0;
+  std::string lower_bound;  // the binding bound by name
+};
+
+/// A plan file: the plan and what it was made from.
+struct PlanFile {
+  Plan plan;
+  std::string cluster_path;  // as they stand in the file: relative to the plan's folder
+  std::string job_path;
+  std::uint64_t cluster_hash = 0;
+  std::uint64_t job_hash = 0;
+  std::string policy;
+  std::uint64_t seed = 0;
+  Prediction predicted;
+};
+
+/// Default in-flight vector of a family for P stages and at most M micro-batches a pipeline:
+/// GPipe K_i = M; 1F1B K_i = min(P - i, M).
+std::vector<int> default_in_flight(ScheduleFamily family, int stages, int micro_batches);
+
+/// The text of a plan file. Same plan, same bytes.
+std::string plan_text(const PlanFile& file, const Topology& topology, const Job& job);
+
+/// Cluster and job path of a plan file, before they are loaded.
+struct PlanInputs {
+  std::string cluster_path;
+  std::string job_path;
+};
+Result<PlanInputs> load_plan_inputs(const std::string& path);
+
+/// Reads a plan file against the cluster and the job it is for. Errors (kInvalid, all at once):
+/// unknown or repeated devices, layers or micro-batches that do not add up, an in-flight vector
+/// that would dead-lock, a device kind without speed for the job's precision.
+Result<PlanFile> load_plan(const std::string& path, const Topology& topology, const Job& job);
+Result<PlanFile> parse_plan(std::string_view text, const std::string& name,
+                            const Topology& topology, const Job& job);
+
+/// Whether every device can hold its part; kInfeasible names the device, need and size of the
+/// worst.
+Result<void> check_memory(const Plan& plan, const Topology& topology, const Job& job);
+
+}  // namespace longhaul

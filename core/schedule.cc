@@ -1,0 +1,313 @@
+#include "core/schedule.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace longhaul {
+namespace {
+
+/// Appends to one tasklet's list and remembers where things are.
+class ListBuilder {
+ public:
+  ListBuilder(TaskletSchedule& tasklet, const Plan& plan, bool recompute)
+      : list_(tasklet.instructions),
+        cell_(tasklet.pipeline * plan.stages() + tasklet.stage),
+        has_previous_(tasklet.stage > 0),
+        has_next_(tasklet.stage + 1 < plan.stages()),
+        recompute_(recompute) {}
+
+  void forward(int micro_batch) {
+    std::int32_t input = -1;
+    if (has_previous_) input = add({Op::kReceiveActivation, micro_batch, cell_ - 1});
+    const std::int32_t forward = add({Op::kForward, micro_batch, -1, {input, -1}});
+    if (has_next_) add({Op::kSendActivation, micro_batch, cell_ + 1, {forward, -1}});
+  }
+
+  void backward(int micro_batch) {
+    if (recompute_) add({Op::kRecompute, micro_batch});
+    std::int32_t input = -1;
+    if (has_next_) input = add({Op::kReceiveGradient, micro_batch, cell_ + 1});
+    last_backward_ = add({Op::kBackward, micro_batch, -1, {input, -1}});
+    if (has_previous_) add({Op::kSendGradient, micro_batch, cell_ - 1, {last_backward_, -1}});
+  }
+
+  void finish(bool reduce, bool tied) {
+    std::int32_t ready = last_backward_;
+    if (reduce) ready = add({Op::kReduce, -1, -1, {last_backward_, -1}});
+    if (tied) ready = add({Op::kTiedReduce, -1, -1, {last_backward_, -1}});
+    const std::int32_t prepared = add({Op::kPrepare, -1, -1, {ready, -1}});
+    add({Op::kUpdate, -1, -1, {prepared, -1}});
+  }
+
+ private:
+  std::int32_t add(Instruction instruction) {
+    list_.push_back(instruction);
+    return static_cast<std::int32_t>(list_.size()) - 1;
+  }
+
+  std::vector<Instruction>& list_;
+  int cell_;
+  bool has_previous_;
+  bool has_next_;
+  bool recompute_;
+  std::int32_t last_backward_ = -1;
+};
+
+/// Name of a message: a receive waits for the send of the same name.
+using MessageName =
+    std::tuple<int, int, int, int>;  // from, to, activation or gradient, micro-batch
+
+bool is_send(Op op) {
+  return op == Op::kSendActivation || op == Op::kSendGradient;
+}
+bool is_receive(Op op) {
+  return op == Op::kReceiveActivation || op == Op::kReceiveGradient;
+}
+
+MessageName message_of(const Instruction& instruction, int cell) {
+  const bool activation =
+      instruction.op == Op::kSendActivation || instruction.op == Op::kReceiveActivation;
+  const int from = is_send(instruction.op) ? cell : instruction.peer;
+  const int to = is_send(instruction.op) ? instruction.peer : cell;
+  return {from, to, activation ? 0 : 1, instruction.micro_batch};
+}
+
+std::string describe(const Schedule& schedule, int cell, const Instruction& instruction) {
+  std::string text(name_of(instruction.op));
+  if (instruction.micro_batch >= 0) text += fmt::format(" {}", instruction.micro_batch);
+  return text + " of " + schedule.name_of_cell(cell);
+}
+
+struct Edge {
+  std::int32_t from;
+  std::int32_t to;
+};
+
+/// Edges of lane order and `after`, inside one tasklet.
+Result<void> add_local_edges(const Schedule& schedule, int cell, std::int32_t first,
+                             std::vector<Edge>& edges) {
+  const auto& list = schedule.tasklets[static_cast<std::size_t>(cell)].instructions;
+  std::map<std::pair<Lane, int>, std::int32_t> last_of_lane;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const auto node = first + static_cast<std::int32_t>(i);
+    const auto [last, is_first] =
+        last_of_lane.try_emplace({lane_of(list[i].op), list[i].peer}, node);
+    if (!is_first) {
+      edges.push_back({last->second, node});
+      last->second = node;
+    }
+    for (const std::int32_t before : list[i].after) {
+      if (before == -1) continue;
+      if (before < 0 || before >= static_cast<std::int32_t>(list.size())) {
+        return invalid(fmt::format("{} waits for instruction {}, which its list does not have",
+                                   describe(schedule, cell, list[i]), before));
+      }
+      edges.push_back({first + before, node});
+    }
+  }
+  return {};
+}
+
+/// Edges from each send to its receive; every message must have one of each.
+Result<void> add_message_edges(const Schedule& schedule, const ScheduleGraph& graph,
+                               std::vector<Edge>& edges) {
+  struct Message {
+    MessageName name;
+    bool is_receive;
+    std::int32_t node;
+    int cell;
+    std::size_t index;
+    bool operator<(const Message& other) const {
+      return std::tie(name, is_receive, node) < std::tie(other.name, other.is_receive, other.node);
+    }
+  };
+  std::vector<Message> messages;
+  for (std::size_t c = 0; c < schedule.tasklets.size(); ++c) {
+    const auto& list = schedule.tasklets[c].instructions;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (!is_send(list[i].op) && !is_receive(list[i].op)) continue;
+      messages.push_back({message_of(list[i], static_cast<int>(c)), is_receive(list[i].op),
+                          graph.first_node[c] + static_cast<std::int32_t>(i), static_cast<int>(c),
+                          i});
+    }
+  }
+  std::sort(messages.begin(), messages.end());
+  for (std::size_t m = 0; m < messages.size();) {
+    const bool paired = m + 1 < messages.size() && messages[m].name == messages[m + 1].name &&
+                        !messages[m].is_receive && messages[m + 1].is_receive;
+    const bool repeated =
+        m + 2 < messages.size() && paired && messages[m + 2].name == messages[m].name;
+    if (!paired || repeated) {
+      const Message& lone = repeated ? messages[m + 2] : messages[m];
+      const auto& instruction =
+          schedule.tasklets[static_cast<std::size_t>(lone.cell)].instructions[lone.index];
+      return invalid(fmt::format("{} has no matching {}",
+                                 describe(schedule, lone.cell, instruction),
+                                 lone.is_receive ? "send" : "receive"));
+    }
+    edges.push_back({messages[m].node, messages[m + 1].node});
+    m += 2;
+  }
+  return {};
+}
+
+/// The nodes that a topological sort leaves over contain a cycle; follows predecessors to name it.
+Error name_cycle(const Schedule& schedule, const ScheduleGraph& graph,
+                 const std::vector<Edge>& edges, const std::vector<std::int32_t>& left) {
+  std::vector<std::int32_t> waits_for(graph.size(), -1);
+  for (const Edge& edge : edges) {
+    if (left[static_cast<std::size_t>(edge.from)] > 0 &&
+        left[static_cast<std::size_t>(edge.to)] > 0) {
+      waits_for[static_cast<std::size_t>(edge.to)] = edge.from;
+    }
+  }
+  const auto stuck = std::find_if(left.begin(), left.end(), [](std::int32_t n) { return n > 0; });
+  auto node = static_cast<std::int32_t>(stuck - left.begin());
+  for (std::size_t i = 0; i < graph.size(); ++i) node = waits_for[static_cast<std::size_t>(node)];
+  const auto text_of = [&](std::int32_t n) {
+    const auto after = std::upper_bound(graph.first_node.begin(), graph.first_node.end(), n);
+    const auto cell = static_cast<int>(after - graph.first_node.begin()) - 1;
+    const auto& list = schedule.tasklets[static_cast<std::size_t>(cell)].instructions;
+    const auto index = n - graph.first_node[static_cast<std::size_t>(cell)];
+    return describe(schedule, cell, list[static_cast<std::size_t>(index)]);
+  };
+  std::string cycle = text_of(node);
+  const std::int32_t start = node;
+  do {
+    node = waits_for[static_cast<std::size_t>(node)];
+    cycle += "\n    waits for " + text_of(node);
+  } while (node != start);
+  return Error{ErrorCode::kInvalid, "the schedule dead-locks: " + cycle, "", {}, "", {}};
+}
+
+}  // namespace
+
+std::string_view name_of(Op op) {
+  switch (op) {
+    case Op::kReceiveActivation:
+      return "RECV_ACT";
+    case Op::kForward:
+      return "FWD";
+    case Op::kSendActivation:
+      return "SEND_ACT";
+    case Op::kReceiveGradient:
+      return "RECV_GRAD";
+    case Op::kRecompute:
+      return "RECOMPUTE";
+    case Op::kBackward:
+      return "BWD";
+    case Op::kSendGradient:
+      return "SEND_GRAD";
+    case Op::kReduce:
+      return "REDUCE";
+    case Op::kTiedReduce:
+      return "TIED_REDUCE";
+    case Op::kPrepare:
+      return "PREPARE";
+    case Op::kUpdate:
+      return "UPDATE";
+  }
+  return "?";
+}
+
+Lane lane_of(Op op) {
+  switch (op) {
+    case Op::kForward:
+    case Op::kRecompute:
+    case Op::kBackward:
+    case Op::kUpdate:
+      return Lane::kCompute;
+    case Op::kSendActivation:
+    case Op::kSendGradient:
+      return Lane::kSend;
+    case Op::kReceiveActivation:
+    case Op::kReceiveGradient:
+      return Lane::kReceive;
+    case Op::kReduce:
+    case Op::kTiedReduce:
+    case Op::kPrepare:
+      return Lane::kReduce;
+  }
+  return Lane::kCompute;
+}
+
+std::string Schedule::name_of_cell(int cell) const {
+  return fmt::format("stage {} of pipeline {}", cell % stages, cell / stages);
+}
+
+Schedule make_schedule(const Plan& plan, const Job& job) {
+  Schedule schedule;
+  schedule.stages = plan.stages();
+  schedule.pipelines = plan.pipelines();
+  const bool tied = job.model.tied_embedding && plan.stages() > 1;
+  for (int d = 0; d < plan.pipelines(); ++d) {
+    for (int i = 0; i < plan.stages(); ++i) {
+      TaskletSchedule tasklet{d, i, {}};
+      ListBuilder list(tasklet, plan, job.recompute);
+      const int count = plan.micro_batches[static_cast<std::size_t>(d)];
+      const int in_flight = std::min(plan.in_flight[static_cast<std::size_t>(i)], count);
+      for (int m = 0; m < in_flight; ++m) list.forward(m);
+      for (int m = 0; m < count; ++m) {
+        list.backward(m);
+        if (m + in_flight < count) list.forward(m + in_flight);
+      }
+      list.finish(plan.pipelines() > 1, tied && (i == 0 || i + 1 == plan.stages()));
+      schedule.tasklets.push_back(std::move(tasklet));
+    }
+  }
+  return schedule;
+}
+
+Result<ScheduleGraph> build_graph(const Schedule& schedule) {
+  ScheduleGraph graph;
+  graph.first_node.push_back(0);
+  for (const TaskletSchedule& tasklet : schedule.tasklets) {
+    graph.first_node.push_back(graph.first_node.back() +
+                               static_cast<std::int32_t>(tasklet.instructions.size()));
+  }
+  const auto nodes = static_cast<std::size_t>(graph.first_node.back());
+  graph.waits.assign(nodes, 0);
+
+  std::vector<Edge> edges;
+  edges.reserve(3 * nodes);
+  for (std::size_t c = 0; c < schedule.tasklets.size(); ++c) {
+    LH_TRY(add_local_edges(schedule, static_cast<int>(c), graph.first_node[c], edges));
+  }
+  LH_TRY(add_message_edges(schedule, graph, edges));
+
+  graph.next_begin.assign(nodes + 1, 0);
+  for (const Edge& edge : edges) {
+    ++graph.waits[static_cast<std::size_t>(edge.to)];
+    ++graph.next_begin[static_cast<std::size_t>(edge.from) + 1];
+  }
+  for (std::size_t n = 0; n < nodes; ++n) graph.next_begin[n + 1] += graph.next_begin[n];
+  graph.next.resize(edges.size());
+  std::vector<std::int32_t> fill(graph.next_begin.begin(), graph.next_begin.end() - 1);
+  for (const Edge& edge : edges) {
+    graph.next[static_cast<std::size_t>(fill[static_cast<std::size_t>(edge.from)]++)] = edge.to;
+  }
+
+  // Kahn's topological sort; what it cannot reach waits on a cycle.
+  std::vector<std::int32_t> left = graph.waits;
+  std::vector<std::int32_t> ready;
+  for (std::size_t n = 0; n < nodes; ++n) {
+    if (left[n] == 0) ready.push_back(static_cast<std::int32_t>(n));
+  }
+  std::size_t done = 0;
+  while (!ready.empty()) {
+    const auto node = static_cast<std::size_t>(ready.back());
+    ready.pop_back();
+    ++done;
+    for (auto e = graph.next_begin[node]; e < graph.next_begin[node + 1]; ++e) {
+      const std::int32_t successor = graph.next[static_cast<std::size_t>(e)];
+      if (--left[static_cast<std::size_t>(successor)] == 0) ready.push_back(successor);
+    }
+  }
+  if (done < nodes) return std::unexpected(name_cycle(schedule, graph, edges, left));
+  return graph;
+}
+
+}  // namespace longhaul
