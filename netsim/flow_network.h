@@ -1,0 +1,49 @@
+// Flow-level network in virtual time: flows share resources max-min fairly, rates change only when
+// a flow starts or ends, and only in the connected component that the change touches.
+//
+// Use: start flows at the current time, ask next_completion(), and pop the flows that end then.
+// Flows started at one instant are solved together, lazily, when the next completion is asked for.
+// Deterministic: flows that end at one instant are popped in the order of their start.
+// No latency here: the caller adds it when a flow ends. Belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/units.h"
+
+namespace longhaul {
+
+using ResourceId = std::int32_t;
+using FlowId = std::int32_t;
+
+class FlowNetwork {
+ public:
+  FlowNetwork();
+  ~FlowNetwork();
+  FlowNetwork(FlowNetwork&&) noexcept;
+  FlowNetwork& operator=(FlowNetwork&&) noexcept;
+
+  /// Capacity > 0, may be infinite. Ids count from 0.
+  ResourceId add_resource(BytesPerSecond capacity);
+
+  /// Starts a flow of `amount` bytes (>= 0) that never exceeds `cap`. `now` must not be before any
+  /// time given earlier, nor after next_completion(). Ids are reused once a flow has been popped.
+  FlowId start(SimTime now, std::span<const ResourceId> path, Bytes amount, BytesPerSecond cap);
+
+  /// When the earliest flow ends at current rates; SimTime::never() when there is no flow.
+  SimTime next_completion();
+  /// Removes the flow that ends at next_completion() (the first started, of several). There is one.
+  FlowId pop_completed();
+
+  /// The rate of a running flow after the last solve.
+  BytesPerSecond rate(FlowId flow);
+  std::size_t running() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace longhaul

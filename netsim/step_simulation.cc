@@ -1,0 +1,447 @@
+#include "netsim/step_simulation.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/event_queue.h"
+#include "core/model_math.h"
+#include "netsim/flow_network.h"
+#include "netsim/network_paths.h"
+
+namespace longhaul {
+namespace {
+
+MessageSize message(const Topology& topology, Codec codec, double elements, double raw_element,
+                    int from_device, int to_device) {
+  const bool between_sites = topology.site_of(from_device) != topology.site_of(to_device);
+  const Bytes raw(elements * raw_element);
+  const Bytes payload = between_sites ? codec_bytes(codec, elements, raw_element) : raw;
+  return {raw, payload * topology.tcp.wire_factor};
+}
+
+/// A sharded all-reduce in progress. Members are numbered within the group.
+struct Exchange {
+  Op op = Op::kReduce;
+  std::vector<int> cells;
+  double elements = 0;                     // of the whole gradient, each
+  std::vector<std::int32_t> nodes;         // the members' instructions
+  std::vector<int> contributions_missing;  // by owner: shards of its part not yet here
+  std::vector<int> results_missing;        // by member: reduced shards not yet here
+};
+
+enum class What : std::uint8_t {
+  kInstructionDone,  // a: node
+  kArrival,          // a: receive node
+  kContribution,     // a: exchange, b: owner
+  kShardResult,      // a: exchange, b: member
+  kPrepared,         // a: node of the PREPARE
+};
+struct Event {
+  What what;
+  std::int32_t a = 0;
+  std::int32_t b = 0;
+};
+
+/// What a flow is, so that its end can be acted on.
+struct Transfer {
+  Event on_arrival;
+  std::int32_t send_node = -1;  // frees the send lane when the last byte has left
+  int from_cell = 0;
+  int to_cell = 0;
+  Op op = Op::kSendActivation;
+  int micro_batch = -1;
+  SimTime start;
+  Seconds latency;
+};
+
+class StepSimulation {
+ public:
+  StepSimulation(const Topology& topology, const Job& job, const Plan& plan,
+                 const StepOptions& options)
+      : topology_(topology),
+        job_(job),
+        plan_(plan),
+        options_(options),
+        schedule_(make_schedule(plan, job)),
+        paths_(topology, network_) {}
+
+  Result<StepResult> run() {
+    LH_ASSIGN(graph_, build_graph(schedule_));
+    prepare();
+    for (std::size_t n = 0; n < graph_.size(); ++n) {
+      if (graph_.waits[n] == 0) start(static_cast<std::int32_t>(n));
+    }
+    while (true) {
+      // Transfers that end at an instant go first: later events of that instant may start others.
+      const SimTime flow_end = network_.next_completion();
+      if (flow_end <= events_.next_time() && flow_end != SimTime::never()) {
+        now_ = flow_end;
+        finish_transfer(network_.pop_completed());
+      } else if (!events_.empty()) {
+        now_ = events_.next_time();
+        handle(events_.pop());
+      } else {
+        break;
+      }
+    }
+    return collect();
+  }
+
+ private:
+  struct StageTimes {
+    SimTime forward, backward, recompute, update;
+  };
+
+  int device_of(int cell) const {
+    return plan_.device(cell / plan_.stages(), cell % plan_.stages());
+  }
+
+  const Instruction& instruction(std::int32_t node) const {
+    const int cell = cell_of_[static_cast<std::size_t>(node)];
+    const auto index = node - graph_.first_node[static_cast<std::size_t>(cell)];
+    return schedule_.tasklets[static_cast<std::size_t>(cell)]
+        .instructions[static_cast<std::size_t>(index)];
+  }
+
+  void prepare() {
+    waits_ = graph_.waits;
+    end_.assign(graph_.size(), SimTime());
+    produced_.assign(graph_.size(), SimTime());
+    cell_of_.resize(graph_.size());
+    const std::size_t cells = schedule_.tasklets.size();
+    for (std::size_t c = 0; c < cells; ++c) {
+      std::fill(cell_of_.begin() + graph_.first_node[c],
+                cell_of_.begin() + graph_.first_node[c + 1], static_cast<int>(c));
+    }
+    result_.tasklets.resize(cells);
+    compute_free_.assign(cells, SimTime());
+    last_backward_.assign(cells, SimTime());
+    prepared_.assign(cells, SimTime());
+    const std::vector<StageShape> shapes = stage_shapes(plan_.layers);
+    for (std::size_t c = 0; c < cells; ++c) {
+      const StageShape& shape = shapes[c % shapes.size()];
+      const DeviceKind& kind = topology_.kind_of(device_of(static_cast<int>(c)));
+      const StageWork work = stage_work(job_.model, shape, plan_.micro_batch);
+      times_.push_back({SimTime::from(compute_time(kind, job_.precision, work.forward)),
+                        SimTime::from(compute_time(kind, job_.precision, work.backward)),
+                        SimTime::from(compute_time(kind, job_.precision, work.recompute)),
+                        SimTime::from(update_time(kind, stage_parameters(job_.model, shape)))});
+    }
+    add_exchanges(shapes);
+    traffic_.resize(topology_.sites.size() * topology_.sites.size());
+  }
+
+  void add_exchanges(const std::vector<StageShape>& shapes) {
+    const int stages = plan_.stages();
+    for (int i = 0; i < stages; ++i) {
+      std::vector<int> cells;
+      for (int d = 0; d < plan_.pipelines(); ++d) cells.push_back(d * stages + i);
+      add_exchange(
+          Op::kReduce, cells,
+          stage_reduced_parameters(job_.model, shapes[static_cast<std::size_t>(i)], stages));
+    }
+    std::vector<int> ends;
+    for (int d = 0; d < plan_.pipelines(); ++d) {
+      ends.push_back(d * stages);
+      ends.push_back(d * stages + stages - 1);
+    }
+    add_exchange(Op::kTiedReduce, ends, token_embedding_parameters(job_.model));
+  }
+
+  void add_exchange(Op op, const std::vector<int>& cells, double elements) {
+    const int others = static_cast<int>(cells.size()) - 1;
+    Exchange exchange{op, cells, elements, {}, {}, {}};
+    exchange.nodes.assign(cells.size(), -1);
+    exchange.contributions_missing.assign(cells.size(), others + 1);  // its own start counts too
+    exchange.results_missing.assign(cells.size(), others + 1);        // its own shard counts too
+    exchanges_.push_back(std::move(exchange));
+  }
+
+  void complete(std::int32_t node) {
+    end_[static_cast<std::size_t>(node)] = now_;
+    for (auto e = graph_.next_begin[static_cast<std::size_t>(node)];
+         e < graph_.next_begin[static_cast<std::size_t>(node) + 1]; ++e) {
+      release(graph_.next[static_cast<std::size_t>(e)]);
+    }
+  }
+
+  void release(std::int32_t node) {
+    if (--waits_[static_cast<std::size_t>(node)] == 0) start(node);
+  }
+
+  void start(std::int32_t node) {
+    const Instruction& what = instruction(node);
+    const int cell = cell_of_[static_cast<std::size_t>(node)];
+    switch (what.op) {
+      case Op::kForward:
+        return compute(node, cell, what, times_[static_cast<std::size_t>(cell)].forward);
+      case Op::kBackward:
+        return compute(node, cell, what, times_[static_cast<std::size_t>(cell)].backward);
+      case Op::kRecompute:
+        return compute(node, cell, what, times_[static_cast<std::size_t>(cell)].recompute);
+      case Op::kUpdate:
+        return compute(node, cell, what, times_[static_cast<std::size_t>(cell)].update);
+      case Op::kSendActivation:
+      case Op::kSendGradient:
+        return send(node, cell, what);
+      case Op::kReceiveActivation:
+      case Op::kReceiveGradient:
+        return complete(node);
+      case Op::kReduce:
+      case Op::kTiedReduce:
+        return join_exchange(node, cell, what);
+      case Op::kPrepare:
+        return tell_coordinator(node, cell);
+    }
+  }
+
+  void compute(std::int32_t node, int cell, const Instruction& what, SimTime duration) {
+    TaskletTimes& times = result_.tasklets[static_cast<std::size_t>(cell)];
+    SimTime& free = compute_free_[static_cast<std::size_t>(cell)];
+    if (what.op != Op::kUpdate) {
+      // Idle since `free`: first the tensor was not there yet (bubble), then on its way (transfer).
+      SimTime produced = now_;
+      if (what.after[0] >= 0) {
+        const auto input = graph_.first_node[static_cast<std::size_t>(cell)] + what.after[0];
+        produced = std::clamp(produced_[static_cast<std::size_t>(input)], free, now_);
+      }
+      times.bubble += (produced - free).seconds();
+      times.transfer += (now_ - produced).seconds();
+      times.compute += duration.seconds();
+    } else {
+      times.update = duration.seconds();
+    }
+    free = now_ + duration;
+    if (what.op == Op::kBackward) last_backward_[static_cast<std::size_t>(cell)] = free;
+    if (options_.timeline) {
+      result_.timeline.push_back({what.op, what.micro_batch, cell, -1, now_, free});
+    }
+    events_.push(free, {What::kInstructionDone, node});
+  }
+
+  void transfer(int from_cell, int to_cell, const MessageSize& size, Transfer what) {
+    const int from = device_of(from_cell);
+    const int to = device_of(to_cell);
+    LinkTraffic& traffic =
+        traffic_[static_cast<std::size_t>(topology_.site_of(from)) * topology_.sites.size() +
+                 static_cast<std::size_t>(topology_.site_of(to))];
+    traffic.raw += size.raw;
+    traffic.wire += size.wire;
+    const NetworkPath& path = paths_.path(from, to);
+    what.from_cell = from_cell;
+    what.to_cell = to_cell;
+    what.start = now_;
+    what.latency = path.latency;
+    const FlowId flow = network_.start(now_, path.resources, size.wire, path.cap);
+    if (static_cast<std::size_t>(flow) >= transfers_.size()) {
+      transfers_.resize(static_cast<std::size_t>(flow) + 1);
+    }
+    transfers_[static_cast<std::size_t>(flow)] = what;
+    ++result_.flows;
+  }
+
+  void send(std::int32_t node, int cell, const Instruction& what) {
+    Transfer transfer_of_node;
+    transfer_of_node.send_node = node;
+    transfer_of_node.op = what.op;
+    transfer_of_node.micro_batch = what.micro_batch;
+    transfer(cell, what.peer,
+             activation_message(topology_, job_, plan_.micro_batch, device_of(cell),
+                                device_of(what.peer)),
+             transfer_of_node);
+  }
+
+  void finish_transfer(FlowId flow) {
+    const Transfer what = transfers_[static_cast<std::size_t>(flow)];
+    if (options_.timeline && what.send_node >= 0) {
+      result_.timeline.push_back(
+          {what.op, what.micro_batch, what.from_cell, what.to_cell, what.start, now_});
+    }
+    const SimTime arrival = now_ + SimTime::from(what.latency);
+    if (what.send_node < 0) {
+      events_.push(arrival, what.on_arrival);
+      return;
+    }
+    // The send lane is free when the last byte has left; the receive waits for its arrival.
+    end_[static_cast<std::size_t>(what.send_node)] = now_;
+    const std::int32_t producer = graph_.first_node[static_cast<std::size_t>(what.from_cell)] +
+                                  instruction(what.send_node).after[0];
+    for (auto e = graph_.next_begin[static_cast<std::size_t>(what.send_node)];
+         e < graph_.next_begin[static_cast<std::size_t>(what.send_node) + 1]; ++e) {
+      const std::int32_t successor = graph_.next[static_cast<std::size_t>(e)];
+      if (cell_of_[static_cast<std::size_t>(successor)] == what.from_cell) {
+        release(successor);
+      } else {
+        produced_[static_cast<std::size_t>(successor)] = end_[static_cast<std::size_t>(producer)];
+        events_.push(arrival, {What::kArrival, successor});
+      }
+    }
+  }
+
+  void join_exchange(std::int32_t node, int cell, const Instruction& what) {
+    const auto id = what.op == Op::kReduce ? static_cast<std::size_t>(cell % plan_.stages())
+                                           : exchanges_.size() - 1;
+    Exchange& exchange = exchanges_[id];
+    const auto found = std::find(exchange.cells.begin(), exchange.cells.end(), cell);
+    const auto member = static_cast<std::size_t>(found - exchange.cells.begin());
+    exchange.nodes[member] = node;
+    reduce_start_[node] = now_;
+    // Peers are served from the next member on, so that not all start with the same owner.
+    const std::size_t count = exchange.cells.size();
+    for (std::size_t k = 1; k < count; ++k) {
+      const std::size_t owner = (member + k) % count;
+      send_shard(
+          id, member, owner,
+          {What::kContribution, static_cast<std::int32_t>(id), static_cast<std::int32_t>(owner)});
+    }
+    contribute(id, member);
+  }
+
+  void send_shard(std::size_t id, std::size_t from, std::size_t to, Event on_arrival) {
+    const Exchange& exchange = exchanges_[id];
+    const double elements = exchange.elements / static_cast<double>(exchange.cells.size());
+    Transfer transfer_of_shard;
+    transfer_of_shard.on_arrival = on_arrival;
+    transfer_of_shard.op = exchange.op;
+    transfer(exchange.cells[from], exchange.cells[to],
+             gradient_message(topology_, job_, elements, device_of(exchange.cells[from]),
+                              device_of(exchange.cells[to])),
+             transfer_of_shard);
+  }
+
+  /// One more contribution to `owner`'s shard is there; the last one lets it publish the sum.
+  void contribute(std::size_t id, std::size_t owner) {
+    Exchange& exchange = exchanges_[id];
+    if (--exchange.contributions_missing[owner] > 0) return;
+    const std::size_t count = exchange.cells.size();
+    for (std::size_t k = 1; k < count; ++k) {
+      const std::size_t member = (owner + k) % count;
+      send_shard(
+          id, owner, member,
+          {What::kShardResult, static_cast<std::int32_t>(id), static_cast<std::int32_t>(member)});
+    }
+    receive_result(id, owner);
+  }
+
+  void receive_result(std::size_t id, std::size_t member) {
+    Exchange& exchange = exchanges_[id];
+    if (--exchange.results_missing[member] > 0) return;
+    const std::int32_t node = exchange.nodes[member];
+    if (options_.timeline) {
+      result_.timeline.push_back(
+          {exchange.op, -1, exchange.cells[member], -1, reduce_start_[node], now_});
+    }
+    complete(node);
+  }
+
+  void tell_coordinator(std::int32_t node, int cell) {
+    prepared_[static_cast<std::size_t>(cell)] = now_;
+    events_.push(now_ + coordinator_latency(cell, true), {What::kPrepared, node});
+  }
+
+  SimTime coordinator_latency(int cell, bool towards) const {
+    const int site = topology_.site_of(device_of(cell));
+    const Link& link = towards ? topology_.link(site, plan_.coordinator_site)
+                               : topology_.link(plan_.coordinator_site, site);
+    return SimTime::from(link.latency);
+  }
+
+  void handle(const Event& event) {
+    switch (event.what) {
+      case What::kInstructionDone:
+        return complete(event.a);
+      case What::kArrival:
+        return release(event.a);
+      case What::kContribution:
+        return contribute(static_cast<std::size_t>(event.a), static_cast<std::size_t>(event.b));
+      case What::kShardResult:
+        return receive_result(static_cast<std::size_t>(event.a), static_cast<std::size_t>(event.b));
+      case What::kPrepared:
+        prepare_nodes_.push_back(event.a);
+        if (prepare_nodes_.size() < schedule_.tasklets.size()) return;
+        for (const std::int32_t node : prepare_nodes_) {  // everybody is prepared: commit
+          events_.push(now_ + coordinator_latency(cell_of_[static_cast<std::size_t>(node)], false),
+                       {What::kInstructionDone, node});
+        }
+        return;
+    }
+  }
+
+  StepResult collect() {
+    LH_CHECK(prepare_nodes_.size() == schedule_.tasklets.size(),
+             "a checked schedule runs to its end");
+    SimTime end;
+    for (const SimTime free : compute_free_) end = std::max(end, free);
+    result_.step = end.seconds();
+    for (std::size_t c = 0; c < result_.tasklets.size(); ++c) {
+      TaskletTimes& times = result_.tasklets[c];
+      times.reduce = (prepared_[c] - last_backward_[c]).seconds();
+      times.commit = (end - prepared_[c]).seconds() - times.update;
+      result_.usd += result_.step.value() / 3600 *
+                     topology_.kind_of(device_of(static_cast<int>(c))).usd_per_hour;
+    }
+    for (int from = 0; from < topology_.site_count(); ++from) {
+      for (int to = 0; to < topology_.site_count(); ++to) {
+        LinkTraffic& traffic = traffic_[static_cast<std::size_t>(from) * topology_.sites.size() +
+                                        static_cast<std::size_t>(to)];
+        if (traffic.wire <= Bytes(0)) continue;
+        traffic.from_site = from;
+        traffic.to_site = to;
+        result_.traffic.push_back(traffic);
+        if (from != to) {
+          result_.usd += traffic.wire.value() *
+                         topology_.sites[static_cast<std::size_t>(from)].egress_usd_per_byte;
+        }
+      }
+    }
+    return std::move(result_);
+  }
+
+  const Topology& topology_;
+  const Job& job_;
+  const Plan& plan_;
+  const StepOptions& options_;
+  Schedule schedule_;
+  ScheduleGraph graph_;
+  FlowNetwork network_;
+  NetworkPaths paths_;
+  EventQueue<Event> events_;
+  SimTime now_;
+  StepResult result_;
+
+  std::vector<std::int32_t> waits_;    // by node: what it still waits for
+  std::vector<SimTime> end_;           // by node
+  std::vector<SimTime> produced_;      // by receive node: when the tensor was computed
+  std::vector<int> cell_of_;           // by node
+  std::vector<StageTimes> times_;      // by cell
+  std::vector<SimTime> compute_free_;  // by cell: end of its last compute instruction
+  std::vector<SimTime> last_backward_;
+  std::vector<SimTime> prepared_;
+  std::vector<std::int32_t> prepare_nodes_;  // arrived at the coordinator
+  std::vector<Exchange> exchanges_;          // one a stage, then the tied embedding's
+  std::map<std::int32_t, SimTime> reduce_start_;
+  std::vector<Transfer> transfers_;   // by flow
+  std::vector<LinkTraffic> traffic_;  // sites x sites
+};
+
+}  // namespace
+
+MessageSize activation_message(const Topology& topology, const Job& job, int micro_batch,
+                               int from_device, int to_device) {
+  const double elements = static_cast<double>(micro_batch) * job.model.context * job.model.width;
+  return message(topology, job.activations, elements, element_bytes(job.precision), from_device,
+                 to_device);
+}
+
+MessageSize gradient_message(const Topology& topology, const Job& job, double elements,
+                             int from_device, int to_device) {
+  return message(topology, job.gradients, elements, element_bytes(Precision::kFp32), from_device,
+                 to_device);
+}
+
+Result<StepResult> simulate_step(const Topology& topology, const Job& job, const Plan& plan,
+                                 const StepOptions& options) {
+  return StepSimulation(topology, job, plan, options).run();
+}
+
+}  // namespace longhaul
