@@ -231,7 +231,12 @@ std::string plan_text(const PlanFile& file, const Topology& topology, const Job&
 Result<PlanInputs> load_plan_inputs(const std::string& path) {
   LH_ASSIGN(ConfigFile file, ConfigFile::load(path));
   file.expect_schema(kSchema);
-  const Cursor inputs = file.root().key("inputs");
+  const Cursor root = file.root();
+  for (const std::string_view later :
+       {"made_by", "layers", "pipelines", "batch", "schedule", "coordinator", "predicted"}) {
+    root.optional(later);  // known, and read by load_plan
+  }
+  const Cursor inputs = root.key("inputs");
   PlanInputs out;
   out.cluster_path = inputs.key("cluster").key("file").text();
   out.job_path = inputs.key("job").key("file").text();

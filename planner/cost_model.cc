@@ -1,0 +1,569 @@
+#include "planner/cost_model.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <queue>
+
+#include "core/result.h"
+
+namespace longhaul {
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+}  // namespace
+
+Problem::Problem(const Topology& topology, const Job& job) : topology_(topology), job_(job) {
+  const double sequences = 1;
+  for (int d = 0; d < topology.device_count(); ++d) {
+    const DeviceKind& kind = topology.kind_of(d);
+    const FlopsPerSecond rate = kind.rate_at(job.precision);
+    seconds_per_flop_.push_back(rate > FlopsPerSecond(0) ? 1 / rate.value() : 0);
+    overhead_.push_back(kind.overhead.value());
+    memory_.push_back((kind.memory - kind.reserved).value());
+    update_.push_back(update_time(kind, sequences).value());
+    node_.push_back(topology.node_of(d));
+    site_.push_back(topology.site_of(d));
+    kind_.push_back(topology.devices[at(d)].kind);
+    if (rate > FlopsPerSecond(0)) usable_.push_back(d);
+  }
+  sites_ = topology.site_count();
+  for (int a = 0; a < sites_; ++a) {
+    for (int b = 0; b < sites_; ++b) {
+      const Link& link = topology.link(a, b);
+      BytesPerSecond through = link.rate;
+      if (a != b) {
+        through = std::min({through, topology.sites[at(a)].uplink, topology.sites[at(b)].downlink});
+      }
+      site_latency_.push_back(link.latency.value());
+      site_rate_.push_back(through.value());
+    }
+  }
+  std::vector<int> devices_on(topology.nodes.size(), 0);
+  for (const int device : usable_) ++devices_on[at(node(device))];
+  for (std::size_t n = 0; n < topology.nodes.size(); ++n) {
+    nic_.push_back(topology.nodes[n].nic.value());
+    inside_rate_.push_back(topology.nodes[n].inside_rate.value());
+    inside_latency_.push_back(topology.nodes[n].inside_latency.value());
+    shared_.push_back(devices_on[n] > 1 ? 1 : 0);
+  }
+  std::sort(usable_.begin(), usable_.end(), [&](int a, int b) {
+    return std::pair(seconds_per_flop_[at(a)], a) < std::pair(seconds_per_flop_[at(b)], b);
+  });
+}
+
+Bound lower_bound(const Problem& problem, const Grid& grid) {
+  const Job& job = problem.job();
+  const std::vector<int>& usable = problem.usable();
+  const int devices = grid.stages * grid.pipelines;
+  LH_CHECK(devices <= static_cast<int>(usable.size()), "a grid is no larger than the cluster");
+
+  // Compute: all work at the joint speed of the fastest devices that the grid has room for.
+  double speed = 0;
+  double least_overhead = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < devices; ++i) speed += 1 / problem.seconds_per_flop(usable[at(i)]);
+  for (const int device : usable)
+    least_overhead = std::min(least_overhead, problem.overhead(device));
+  const double sequences = static_cast<double>(job.global_batch);
+  const double recompute =
+      job.recompute ? (job.model.layers * layer_forward_flops(job.model, sequences)).value() : 0;
+  const double work = model_flops(job.model, sequences).value() + recompute;
+  const double batches = sequences / grid.micro_batch;
+  const double passes = 2 * batches * grid.stages * least_overhead / devices;
+  const double compute = work / speed + passes;
+
+  // Exchange: whichever stage ends last still has at least one layer to reduce. A member sends each
+  // owner its shard and gets the sum back, over D - 1 links at once, each no faster than the best.
+  double fastest_link = 0;
+  for (const int a : usable) {
+    for (const int b : usable) {
+      if (a != b) fastest_link = std::max(fastest_link, problem.rate(a, b));
+    }
+  }
+  double exchange = 0;
+  if (grid.pipelines > 1 && std::isfinite(fastest_link)) {
+    const double shard = layer_parameters(job.model) / grid.pipelines;
+    const double bytes = std::min(codec_bytes(job.gradients, shard, 4).value(), 4 * shard);
+    exchange = 2 * bytes / fastest_link;
+  }
+
+  // Path: one micro-batch through all stages and back on the fastest device, at no distance.
+  const double fastest = problem.seconds_per_flop(usable.front());
+  const double path = work / batches * fastest + 2 * grid.stages * least_overhead;
+
+  const double update = [&] {
+    double least = std::numeric_limits<double>::infinity();
+    for (const int device : usable) {
+      least = std::min(least, problem.update_seconds_per_parameter(device));
+    }
+    return least * model_parameters(job.model) / grid.stages;
+  }();
+  if (path > compute) return {path + exchange + update, "one micro-batch through all stages"};
+  return {compute + exchange + update, fmt::format("compute of the {} fastest devices", devices)};
+}
+
+Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(problem), grid_(grid) {
+  const Job& job = problem.job();
+  const ModelShape& model = job.model;
+  batches_ = static_cast<double>(job.global_batch) / grid.micro_batch;
+  boundary_elements_ = static_cast<double>(grid.micro_batch) * model.context * model.width;
+  // Kinds of stage: middle, first, last, only; see cost().
+  for (int kind = 0; kind < 4; ++kind) {
+    for (int layers = 0; layers <= model.layers; ++layers) {
+      const StageShape shape{layers, (kind & 1) != 0, (kind & 2) != 0};
+      const StageWork work = stage_work(model, shape, grid.micro_batch);
+      const DeviceKind nothing_reserved;
+      MemoryQuestion question{.stage = shape,
+                              .micro_batch = grid.micro_batch,
+                              .in_flight = 0,
+                              .pipelines = grid.pipelines};
+      StageCost cost;
+      cost.forward_flops = work.forward.value();
+      cost.backward_flops = (work.backward + (job.recompute ? work.recompute : Flops(0))).value();
+      cost.fixed_bytes = memory_use(job, nothing_reserved, question).total().value();
+      question.in_flight = 1;
+      cost.in_flight_bytes =
+          memory_use(job, nothing_reserved, question).total().value() - cost.fixed_bytes;
+      cost.parameters = stage_parameters(model, shape);
+      cost.reduced_parameters = stage_reduced_parameters(model, shape, grid.stages);
+      costs_.push_back(cost);
+    }
+  }
+  const auto cells = at(grid.stages * grid.pipelines);
+  stage_times_.resize(cells);
+  hop_times_.resize(at((grid.stages - 1) * grid.pipelines));
+  in_flight_.resize(at(grid.stages));
+  fills_.resize(at(grid.pipelines));
+  periods_.resize(at(grid.pipelines));
+  ends_.resize(at(grid.stages));
+
+  const Topology& topology = problem.topology();
+  const std::size_t nodes = topology.nodes.size();
+  const std::size_t sites = topology.sites.size();
+  const double infinity = std::numeric_limits<double>::infinity();
+  capacities_.assign(2 * nodes + 2 * sites + nodes * nodes + sites * sites, infinity);
+  loads_.assign(capacities_.size(), 0);
+  on_node_.assign(nodes, 0);
+  on_site_.assign(sites, 0);
+  most_on_node_.assign(sites, 0);
+  nodes_on_site_.assign(sites, 0);
+  for (std::size_t n = 0; n < nodes; ++n) {
+    capacities_[n] = capacities_[nodes + n] = topology.nodes[n].nic.value();
+  }
+  for (std::size_t s = 0; s < sites; ++s) {
+    capacities_[2 * nodes + s] = topology.sites[s].uplink.value();
+    capacities_[2 * nodes + sites + s] = topology.sites[s].downlink.value();
+  }
+  for (std::size_t u = 0; u < nodes; ++u) {
+    for (std::size_t v = 0; v < nodes; ++v) {
+      const Link& link = topology.link(topology.nodes[u].site, topology.nodes[v].site);
+      if (u != v && link.scope == LinkScope::kNode) {
+        capacities_[2 * nodes + 2 * sites + u * nodes + v] = link.rate.value();
+      }
+    }
+  }
+  for (std::size_t i = 0; i < sites * sites; ++i) {
+    const Link& link = topology.links[i];
+    if (link.scope == LinkScope::kSitePair) {
+      capacities_[2 * nodes + 2 * sites + nodes * nodes + i] = link.rate.value();
+    }
+  }
+}
+
+const Evaluator::StageCost& Evaluator::cost(int stage, int layers) const {
+  const int kind = (stage == 0 ? 1 : 0) + (stage + 1 == grid_.stages ? 2 : 0);
+  return costs_[at(kind * (problem_.job().model.layers + 1) + layers)];
+}
+
+// Slots: NIC out by node, NIC in by node, uplink by site, downlink by site, links by node pair,
+// links by site pair.
+std::size_t Evaluator::uplink_slot(int site) const {
+  return 2 * problem_.topology().nodes.size() + at(site);
+}
+std::size_t Evaluator::downlink_slot(int site) const {
+  return uplink_slot(site) + problem_.topology().sites.size();
+}
+std::size_t Evaluator::node_link_slot(int from_node, int to_node) const {
+  const std::size_t nodes = problem_.topology().nodes.size();
+  return downlink_slot(0) + problem_.topology().sites.size() + at(from_node) * nodes + at(to_node);
+}
+std::size_t Evaluator::site_link_slot(int from_site, int to_site) const {
+  const std::size_t nodes = problem_.topology().nodes.size();
+  return node_link_slot(0, 0) + nodes * nodes + at(from_site) * problem_.topology().sites.size() +
+         at(to_site);
+}
+
+template <class Visit>
+void Evaluator::visit_slots(int from_device, int to_device, Visit&& visit) const {
+  const int u = problem_.node(from_device);
+  const int v = problem_.node(to_device);
+  if (u == v) return;  // inside a node nothing is shared
+  const int a = problem_.site(from_device);
+  const int b = problem_.site(to_device);
+  visit(at(u));
+  visit(problem_.topology().nodes.size() + at(v));
+  if (a != b) {
+    visit(uplink_slot(a));
+    visit(downlink_slot(b));
+  }
+  const bool shared = problem_.topology().link(a, b).scope == LinkScope::kSitePair;
+  visit(shared ? site_link_slot(a, b) : node_link_slot(u, v));
+}
+
+void Evaluator::add_load(std::size_t slot, double amount) {
+  if (loads_[slot] == 0) touched_.push_back(slot);
+  loads_[slot] += amount;
+}
+
+void Evaluator::clear_loads() {
+  for (const std::size_t slot : touched_) loads_[slot] = 0;
+  touched_.clear();
+}
+
+void Evaluator::fill_times(const Candidate& candidate) {
+  const Job& job = problem_.job();
+  const double wire = problem_.topology().tcp.wire_factor;
+  const double raw_element = element_bytes(job.precision);
+  const double inside = boundary_elements_ * raw_element * wire;
+  const double between =
+      codec_bytes(job.activations, boundary_elements_, raw_element).value() * wire;
+  for (int d = 0; d < grid_.pipelines; ++d) {
+    for (int i = 0; i < grid_.stages; ++i) {
+      const int device = candidate.cells[cell(d, i)];
+      const StageCost& stage = cost(i, candidate.layers[at(i)]);
+      const double per_flop = problem_.seconds_per_flop(device);
+      const double overhead = problem_.overhead(device);
+      stage_times_[cell(d, i)] = {
+          stage.forward_flops * per_flop + overhead,
+          stage.backward_flops * per_flop + overhead * (job.recompute ? 2 : 1)};
+      if (i + 1 == grid_.stages) continue;
+      const int next = candidate.cells[cell(d, i + 1)];
+      const double bytes = problem_.site(device) == problem_.site(next) ? inside : between;
+      hop_times_[at(d * (grid_.stages - 1) + i)] = {
+          bytes / problem_.rate(device, next), problem_.latency(device, next),
+          bytes / problem_.rate(next, device), problem_.latency(next, device)};
+    }
+  }
+}
+
+double Evaluator::choose_in_flight(const Candidate& candidate) {
+  // What memory allows at each stage, never rising along the pipeline.
+  double overflow = 0;
+  int most = std::max(1, static_cast<int>(std::ceil(batches_ / grid_.pipelines)));
+  for (int i = 0; i < grid_.stages; ++i) {
+    const StageCost& stage = cost(i, candidate.layers[at(i)]);
+    for (int d = 0; d < grid_.pipelines; ++d) {
+      const double room = problem_.memory(candidate.cells[cell(d, i)]) - stage.fixed_bytes;
+      const double fits =
+          stage.in_flight_bytes > 0 ? std::floor(room / stage.in_flight_bytes) : most;
+      if (room < stage.in_flight_bytes) {
+        overflow += stage.in_flight_bytes - room;
+      } else if (fits < most) {
+        most = static_cast<int>(fits);
+      }
+    }
+    in_flight_[at(i)] = most;
+  }
+  // What hides the round trips: K_i = K_{i+1} + 1 + ceil(RTT_i / slowest stage) [eager 1F1B].
+  int wanted_after = 0;
+  for (int i = grid_.stages - 1; i >= 0; --i) {
+    int wanted = 1;
+    if (i + 1 < grid_.stages) {
+      double trips = 0;
+      for (int d = 0; d < grid_.pipelines; ++d) {
+        const double period = periods_[at(d)];
+        trips = std::max(
+            trips, std::ceil(hop_times_[at(d * (grid_.stages - 1) + i)].round_trip() / period));
+      }
+      wanted = wanted_after + 1 + static_cast<int>(std::min(trips, 1e6));
+    }
+    in_flight_[at(i)] = std::min(in_flight_[at(i)], wanted);
+    wanted_after = in_flight_[at(i)];
+  }
+  return overflow;
+}
+
+void Evaluator::count_transfers(const Candidate& candidate) {
+  const Job& job = problem_.job();
+  const double wire = problem_.topology().tcp.wire_factor;
+  const double raw_element = element_bytes(job.precision);
+  for (int d = 0; d < grid_.pipelines; ++d) {
+    for (int i = 0; i + 1 < grid_.stages; ++i) {
+      const int device = candidate.cells[cell(d, i)];
+      const int next = candidate.cells[cell(d, i + 1)];
+      const bool same_site = problem_.site(device) == problem_.site(next);
+      const double bytes =
+          (same_site ? boundary_elements_ * raw_element
+                     : codec_bytes(job.activations, boundary_elements_, raw_element).value()) *
+          wire;
+      const auto add = [&](std::size_t slot) { add_load(slot, bytes); };
+      visit_slots(device, next, add);
+      visit_slots(next, device, add);
+    }
+  }
+}
+
+double Evaluator::shared_period(const Candidate& candidate, int pipeline) const {
+  double period = 0;
+  for (int i = 0; i + 1 < grid_.stages; ++i) {
+    const int device = candidate.cells[cell(pipeline, i)];
+    const int next = candidate.cells[cell(pipeline, i + 1)];
+    const auto visit = [&](std::size_t slot) {
+      period = std::max(period, loads_[slot] / capacities_[slot]);
+    };
+    visit_slots(device, next, visit);
+    visit_slots(next, device, visit);
+  }
+  return period;
+}
+
+void Evaluator::count_members() {
+  for (const int node : nodes_here_) on_node_[at(node)] = 0;
+  for (const int site : sites_here_) {
+    on_site_[at(site)] = most_on_node_[at(site)] = nodes_on_site_[at(site)] = 0;
+  }
+  nodes_here_.clear();
+  sites_here_.clear();
+  for (const int device : members_) {
+    const int node = problem_.node(device);
+    const int site = problem_.site(device);
+    if (on_site_[at(site)]++ == 0) sites_here_.push_back(site);
+    if (on_node_[at(node)]++ == 0) {
+      nodes_here_.push_back(node);
+      ++nodes_on_site_[at(site)];
+    }
+    most_on_node_[at(site)] = std::max(most_on_node_[at(site)], on_node_[at(node)]);
+  }
+}
+
+double Evaluator::reduce_time(double elements) {
+  const Job& job = problem_.job();
+  const Topology& topology = problem_.topology();
+  const double wire = topology.tcp.wire_factor;
+  const double count = static_cast<double>(members_.size());
+  const double shard = elements / count;
+  const double inside = 4 * shard * wire;
+  const double between = codec_bytes(job.gradients, shard, 4).value() * wire;
+  count_members();
+  // All loads are of one phase; every shard crosses twice, to its owner and from it.
+  double slowest = 0;
+  double farthest = 0;
+  for (const int node : nodes_here_) {
+    const int site = topology.nodes[at(node)].site;
+    const double here = on_node_[at(node)];
+    const double bytes =
+        here * ((on_site_[at(site)] - here) * inside + (count - on_site_[at(site)]) * between);
+    slowest = std::max(slowest, bytes / problem_.nic(node));
+    if (here > 1) slowest = std::max(slowest, inside / problem_.inside_rate(node));
+    add_load(at(node), 2 * bytes);
+    add_load(topology.nodes.size() + at(node), 2 * bytes);
+    if (!problem_.is_shared(node)) continue;
+    // Only a link between two nodes with several devices can carry other stages' shards as well.
+    for (const int other : nodes_here_) {
+      if (other == node || !problem_.is_shared(other)) continue;
+      const bool same_site = topology.nodes[at(other)].site == site;
+      add_load(node_link_slot(node, other),
+               2 * here * on_node_[at(other)] * (same_site ? inside : between));
+    }
+  }
+  for (const int a : sites_here_) {
+    double leaving = 0;
+    for (const int b : sites_here_) {
+      if (a == b && nodes_on_site_[at(a)] < 2) continue;
+      const double shards = a == b ? inside : between;
+      const bool is_pipe = topology.link(a, b).scope == LinkScope::kSitePair;
+      const double all = on_site_[at(a)] * on_site_[at(b)] * shards;
+      const double on_link = is_pipe ? all : most_on_node_[at(a)] * most_on_node_[at(b)] * shards;
+      slowest = std::max(slowest, on_link / problem_.site_rate(a, b));
+      farthest = std::max(farthest, problem_.site_latency(a, b));
+      if (is_pipe) add_load(site_link_slot(a, b), 2 * all);
+      if (a == b) continue;
+      leaving += all;
+      add_load(downlink_slot(b), 2 * all);
+    }
+    add_load(uplink_slot(a), 2 * leaving);
+  }
+  return 2 * (slowest + farthest);
+}
+
+double Evaluator::reduce_load_time() const {
+  double slowest = 0;
+  for (const std::size_t slot : touched_) {
+    slowest = std::max(slowest, loads_[slot] / capacities_[slot]);
+  }
+  return slowest;
+}
+
+double Evaluator::commit_time(const Candidate& candidate, int* coordinator) const {
+  const Topology& topology = problem_.topology();
+  const int sites = topology.site_count();
+  std::vector<char> present(at(sites), 0);
+  for (const int device : candidate.cells) present[at(problem_.site(device))] = 1;
+  double best = std::numeric_limits<double>::infinity();
+  for (int c = 0; c < sites; ++c) {
+    if (present[at(c)] == 0) continue;
+    double there = 0;
+    double back = 0;
+    for (int s = 0; s < sites; ++s) {
+      if (present[at(s)] == 0) continue;
+      there = std::max(there, topology.link(s, c).latency.value());
+      back = std::max(back, topology.link(c, s).latency.value());
+    }
+    if (there + back < best) {
+      best = there + back;
+      if (coordinator != nullptr) *coordinator = c;
+    }
+  }
+  return best;
+}
+
+double Evaluator::evaluate(const Candidate& candidate) {
+  const int stages = grid_.stages;
+  const int pipelines = grid_.pipelines;
+  fill_times(candidate);
+  for (int d = 0; d < pipelines; ++d) {
+    double slowest = 0;
+    for (int i = 0; i < stages; ++i) {
+      const StageTime& time = stage_times_[cell(d, i)];
+      slowest = std::max(slowest, time.forward + time.backward);
+    }
+    periods_[at(d)] = slowest;
+  }
+  const double overflow = choose_in_flight(candidate);
+  if (overflow > 0) return kOverflow + overflow;
+
+  count_transfers(candidate);
+  const int share = std::max(1, static_cast<int>(batches_ / pipelines));
+  double rate = 0;  // micro-batches per second of all pipelines together
+  double head = 0;  // micro-batches that their fills cost
+  double latest = 0;
+  for (int d = 0; d < pipelines; ++d) {
+    const std::span stage_times(&stage_times_[cell(d, 0)], at(stages));
+    const std::span hop_times(hop_times_.data() + d * (stages - 1), at(stages - 1));
+    const double fill = pipeline_fill(stage_times, hop_times);
+    const double period = std::max(pipeline_period(stage_times, hop_times, in_flight_, share),
+                                   shared_period(candidate, d));
+    fills_[at(d)] = fill;
+    periods_[at(d)] = period;
+    rate += 1 / period;
+    head += fill / period;
+    latest = std::max(latest, fill);
+  }
+  clear_loads();
+  // All pipelines end together at the time that makes their shares add up.
+  const double end = std::max(latest, (batches_ - pipelines + head) / rate);
+
+  // A stage ends its last backward before the first stage does, by the drain between them.
+  std::fill(ends_.begin(), ends_.end(), 0.0);
+  for (int d = 0; d < pipelines; ++d) {
+    double drain = 0;
+    for (int i = 0; i < stages; ++i) {
+      ends_[at(i)] = std::max(ends_[at(i)], end - drain);
+      drain += stage_times_[cell(d, i)].backward;
+      if (i + 1 < stages) {
+        const HopTime& hop = hop_times_[at(d * (stages - 1) + i)];
+        drain += hop.backward_send + hop.backward_latency;
+      }
+    }
+  }
+  const double first_end = *std::min_element(ends_.begin(), ends_.end());
+  double ready = *std::max_element(ends_.begin(), ends_.end());
+  double update = 0;
+  for (int i = 0; i < stages; ++i) {
+    const StageCost& stage = cost(i, candidate.layers[at(i)]);
+    members_.clear();
+    for (int d = 0; d < pipelines; ++d) {
+      const int device = candidate.cells[cell(d, i)];
+      members_.push_back(device);
+      update = std::max(update, stage.parameters * problem_.update_seconds_per_parameter(device));
+    }
+    if (pipelines > 1) ends_[at(i)] += reduce_time(stage.reduced_parameters);
+    ready = std::max(ready, ends_[at(i)]);
+  }
+  ready = std::max(ready, first_end + reduce_load_time());
+  clear_loads();
+  if (problem_.job().model.tied_embedding && stages > 1) {
+    members_.clear();
+    for (int d = 0; d < pipelines; ++d) {
+      members_.push_back(candidate.cells[cell(d, 0)]);
+      members_.push_back(candidate.cells[cell(d, stages - 1)]);
+    }
+    const double alone = reduce_time(token_embedding_parameters(problem_.job().model));
+    const double tied = std::max(alone, reduce_load_time());
+    clear_loads();
+    ready = std::max(ready, std::max(ends_.front(), ends_.back()) + tied);
+  }
+  return ready + commit_time(candidate, nullptr) + update;
+}
+
+Plan Evaluator::finish(const Candidate& candidate) {
+  const double seconds = evaluate(candidate);
+  LH_CHECK(seconds < kOverflow, "only a candidate that fits is finished");
+  Plan plan;
+  plan.layers = candidate.layers;
+  plan.micro_batch = grid_.micro_batch;
+  for (int d = 0; d < grid_.pipelines; ++d) {
+    const auto first = candidate.cells.begin() + d * grid_.stages;
+    plan.devices.emplace_back(first, first + grid_.stages);
+  }
+  plan.micro_batches = share_micro_batches(fills_, periods_, static_cast<int>(batches_));
+  const int most = *std::max_element(plan.micro_batches.begin(), plan.micro_batches.end());
+  plan.family = ScheduleFamily::kOneForwardOneBackward;
+  for (const int depth : in_flight_) plan.in_flight.push_back(std::min(depth, most));
+  commit_time(candidate, &plan.coordinator_site);
+  return plan;
+}
+
+std::vector<int> Evaluator::split_layers(const std::vector<int>& cells) const {
+  const int stages = grid_.stages;
+  std::vector<double> per_flop(at(stages), 0);  // of the mean device of the stage
+  std::vector<double> memory(at(stages), std::numeric_limits<double>::infinity());
+  for (int i = 0; i < stages; ++i) {
+    for (int d = 0; d < grid_.pipelines; ++d) {
+      per_flop[at(i)] += problem_.seconds_per_flop(cells[cell(d, i)]) / grid_.pipelines;
+      memory[at(i)] = std::min(memory[at(i)], problem_.memory(cells[cell(d, i)]));
+    }
+  }
+  std::vector<int> layers(at(stages), 1);
+  for (int left = problem_.job().model.layers - stages; left > 0; --left) {
+    int best = -1;
+    double best_time = 0;
+    bool best_fits = false;
+    for (int i = 0; i < stages; ++i) {
+      const StageCost& stage = cost(i, layers[at(i)] + 1);
+      const double time = (stage.forward_flops + stage.backward_flops) * per_flop[at(i)];
+      const bool fits = stage.fixed_bytes + (stages - i) * stage.in_flight_bytes <= memory[at(i)];
+      if (best < 0 || (fits && !best_fits) || (fits == best_fits && time < best_time)) {
+        best = i;
+        best_time = time;
+        best_fits = fits;
+      }
+    }
+    ++layers[at(best)];
+  }
+  return layers;
+}
+
+std::vector<int> share_micro_batches(const std::vector<double>& fills,
+                                     const std::vector<double>& periods, int total) {
+  const auto pipelines = static_cast<int>(fills.size());
+  LH_CHECK(total >= pipelines, "every pipeline gets a micro-batch");
+  std::vector<int> shares(fills.size(), 1);
+  using Next = std::pair<double, int>;  // end with one more, pipeline
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> next;
+  for (int d = 0; d < pipelines; ++d) next.push({fills[at(d)] + periods[at(d)], d});
+  for (int left = total - pipelines; left > 0; --left) {
+    const auto [end, d] = next.top();
+    next.pop();
+    ++shares[at(d)];
+    next.push({end + periods[at(d)], d});
+  }
+  return shares;
+}
+
+}  // namespace longhaul

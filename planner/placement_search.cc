@@ -1,0 +1,281 @@
+#include "planner/placement_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace longhaul {
+namespace {
+
+constexpr std::size_t kHistory = 64;    // late acceptance: compare with the cost so many moves ago
+constexpr std::size_t kMaxStarts = 12;  // sites that chains start from
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+/// Sites that have usable devices, each next one the nearest not yet visited.
+std::vector<int> site_chain(const Problem& problem, int start) {
+  const Topology& topology = problem.topology();
+  std::vector<char> left(topology.sites.size(), 0);
+  for (const int device : problem.usable()) left[at(problem.site(device))] = 1;
+  std::vector<int> chain;
+  int here = start;
+  while (here >= 0) {
+    chain.push_back(here);
+    left[at(here)] = 0;
+    int next = -1;
+    double nearest = std::numeric_limits<double>::infinity();
+    for (int s = 0; s < topology.site_count(); ++s) {
+      const double there =
+          topology.link(here, s).latency.value() + topology.link(s, here).latency.value();
+      if (left[at(s)] != 0 && there < nearest) {
+        nearest = there;
+        next = s;
+      }
+    }
+    here = next;
+  }
+  return chain;
+}
+
+/// Usable devices in the order of a chain of sites, node by node, faster kinds first.
+std::vector<int> devices_along(const Problem& problem, const std::vector<int>& chain) {
+  std::vector<int> position(problem.topology().sites.size(), 0);
+  for (std::size_t i = 0; i < chain.size(); ++i) position[at(chain[i])] = static_cast<int>(i);
+  std::vector<int> devices = problem.usable();
+  std::sort(devices.begin(), devices.end(), [&](int a, int b) {
+    const auto key = [&](int device) {
+      return std::tuple(position[at(problem.site(device))], problem.seconds_per_flop(device),
+                        problem.node(device), device);
+    };
+    return key(a) < key(b);
+  });
+  return devices;
+}
+
+/// A candidate being changed in place: knows its idle devices and can undo one move.
+class Climber {
+ public:
+  Climber(Evaluator& evaluator, Candidate candidate, Rng& rng)
+      : evaluator_(evaluator), candidate_(std::move(candidate)), rng_(rng) {
+    std::vector<char> used(evaluator.problem().topology().devices.size(), 0);
+    for (const int device : candidate_.cells) used[at(device)] = 1;
+    for (const int device : evaluator.problem().usable()) {
+      if (used[at(device)] == 0) idle_.push_back(device);
+    }
+  }
+
+  const Candidate& candidate() const { return candidate_; }
+
+  /// Makes a random move; false when it would have changed nothing.
+  bool move() {
+    saved_ = Move::kNone;
+    const std::uint64_t dice = rng_.below(100);
+    if (dice < 55) return swap_cells();
+    if (dice < 70) return swap_idle();
+    if (dice < 85) return move_layer();
+    if (dice < 93) return reverse_stages();
+    return swap_pipelines_of_stage();
+  }
+
+  void undo() {
+    switch (saved_) {
+      case Move::kSwapCells:
+        std::swap(candidate_.cells[a_], candidate_.cells[b_]);
+        break;
+      case Move::kSwapIdle:
+        std::swap(candidate_.cells[a_], idle_[b_]);
+        break;
+      case Move::kLayer:
+        ++candidate_.layers[a_];
+        --candidate_.layers[b_];
+        break;
+      case Move::kReverse:
+        reverse(a_, b_);
+        break;
+      case Move::kNone:
+        break;
+    }
+  }
+
+ private:
+  enum class Move { kNone, kSwapCells, kSwapIdle, kLayer, kReverse };
+
+  bool swap_at(std::size_t a, std::size_t b) {
+    const int first = candidate_.cells[a];
+    const int second = candidate_.cells[b];
+    if (first == second || evaluator_.problem().same(first, second)) return false;
+    std::swap(candidate_.cells[a], candidate_.cells[b]);
+    a_ = a;
+    b_ = b;
+    saved_ = Move::kSwapCells;
+    return true;
+  }
+
+  bool swap_cells() {
+    return swap_at(rng_.index(candidate_.cells.size()), rng_.index(candidate_.cells.size()));
+  }
+
+  bool swap_pipelines_of_stage() {
+    const std::size_t stages = at(evaluator_.grid().stages);
+    const std::size_t stage = rng_.index(stages);
+    const std::size_t pipelines = at(evaluator_.grid().pipelines);
+    return swap_at(rng_.index(pipelines) * stages + stage, rng_.index(pipelines) * stages + stage);
+  }
+
+  bool swap_idle() {
+    if (idle_.empty()) return swap_cells();
+    a_ = rng_.index(candidate_.cells.size());
+    b_ = rng_.index(idle_.size());
+    if (evaluator_.problem().same(candidate_.cells[a_], idle_[b_])) return false;
+    std::swap(candidate_.cells[a_], idle_[b_]);
+    saved_ = Move::kSwapIdle;
+    return true;
+  }
+
+  bool move_layer() {
+    a_ = rng_.index(candidate_.layers.size());
+    b_ = rng_.index(candidate_.layers.size());
+    if (a_ == b_ || candidate_.layers[a_] == 1) return false;
+    --candidate_.layers[a_];
+    ++candidate_.layers[b_];
+    saved_ = Move::kLayer;
+    return true;
+  }
+
+  bool reverse_stages() {
+    a_ = rng_.index(candidate_.layers.size());
+    b_ = rng_.index(candidate_.layers.size());
+    if (a_ == b_) return false;
+    if (a_ > b_) std::swap(a_, b_);
+    reverse(a_, b_);
+    saved_ = Move::kReverse;
+    return true;
+  }
+
+  void reverse(std::size_t first, std::size_t last) {
+    const std::size_t stages = candidate_.layers.size();
+    const auto flip = [&](std::vector<int>& row, std::size_t offset) {
+      const auto begin = row.begin() + static_cast<std::ptrdiff_t>(offset);
+      std::reverse(begin + static_cast<std::ptrdiff_t>(first),
+                   begin + static_cast<std::ptrdiff_t>(last) + 1);
+    };
+    flip(candidate_.layers, 0);
+    for (std::size_t row = 0; row < candidate_.cells.size(); row += stages)
+      flip(candidate_.cells, row);
+  }
+
+  Evaluator& evaluator_;
+  Candidate candidate_;
+  Rng& rng_;
+  std::vector<int> idle_;
+  Move saved_ = Move::kNone;
+  std::size_t a_ = 0;
+  std::size_t b_ = 0;
+};
+
+}  // namespace
+
+void add_to_population(std::vector<Scored>& population, Scored scored, std::size_t limit) {
+  const auto place =
+      std::lower_bound(population.begin(), population.end(), scored,
+                       [](const Scored& a, const Scored& b) { return a.seconds < b.seconds; });
+  if (place != population.end() && place->seconds == scored.seconds) return;
+  population.insert(place, std::move(scored));
+  if (population.size() > limit) population.pop_back();
+}
+
+std::vector<Scored> structured_candidates(Evaluator& evaluator, std::size_t keep) {
+  const Problem& problem = evaluator.problem();
+  const int stages = evaluator.grid().stages;
+  const int pipelines = evaluator.grid().pipelines;
+  const std::size_t cells = at(stages * pipelines);
+  std::vector<char> is_fast(problem.topology().devices.size(), 0);
+  for (std::size_t i = 0; i < cells; ++i) is_fast[at(problem.usable()[i])] = 1;
+
+  std::vector<Scored> population;
+  const auto add = [&](const std::vector<int>& order, bool stages_along) {
+    Scored scored;
+    scored.candidate.cells.resize(cells);
+    for (int d = 0; d < pipelines; ++d) {
+      for (int i = 0; i < stages; ++i) {
+        scored.candidate.cells[at(d * stages + i)] =
+            order[at(stages_along ? i * pipelines + d : d * stages + i)];
+      }
+    }
+    scored.candidate.layers = evaluator.split_layers(scored.candidate.cells);
+    scored.seconds = evaluator.evaluate(scored.candidate);
+    add_to_population(population, std::move(scored), keep);
+  };
+  std::vector<int> starts;
+  for (const int device : problem.usable()) {
+    if (std::find(starts.begin(), starts.end(), problem.site(device)) == starts.end()) {
+      starts.push_back(problem.site(device));
+    }
+  }
+  if (starts.size() > kMaxStarts) starts.resize(kMaxStarts);
+  for (const int start : starts) {
+    const std::vector<int> nearest = devices_along(problem, site_chain(problem, start));
+    std::vector<int> fastest;
+    std::copy_if(nearest.begin(), nearest.end(), std::back_inserter(fastest),
+                 [&](int device) { return is_fast[at(device)] != 0; });
+    for (const bool stages_along : {false, true}) {
+      add(fastest, stages_along);
+      if (nearest.size() > cells) add(nearest, stages_along);
+    }
+  }
+  return population;
+}
+
+Scored climb(Evaluator& evaluator, const Scored& start, int evaluations, Rng& rng) {
+  Scored best = start;
+  Climber climber(evaluator, start.candidate, rng);
+  double current = start.seconds;
+  std::vector<double> history(kHistory, current);
+  for (int i = 0; i < evaluations; ++i) {
+    if (!climber.move()) continue;
+    const double seconds = evaluator.evaluate(climber.candidate());
+    double& then = history[static_cast<std::size_t>(i) % kHistory];
+    if (seconds <= current || seconds <= then) {
+      current = seconds;
+      if (seconds < best.seconds) best = {climber.candidate(), seconds};
+    } else {
+      climber.undo();
+    }
+    then = std::min(then, current);
+  }
+  return best;
+}
+
+Scored cross(Evaluator& evaluator, const Scored& mother, const Scored& father, Rng& rng) {
+  const std::size_t stages = at(evaluator.grid().stages);
+  const std::size_t cells = mother.candidate.cells.size();
+  constexpr int kNobody = -1;
+  Scored child;
+  child.candidate.cells.assign(cells, kNobody);
+  child.candidate.layers = rng.chance(0.5) ? mother.candidate.layers : father.candidate.layers;
+  std::vector<char> used(evaluator.problem().topology().devices.size(), 0);
+  std::vector<char> from_mother(stages, 0);
+  for (char& flag : from_mother) flag = rng.chance(0.5) ? 1 : 0;
+  const auto take = [&](std::size_t cell, int device) {
+    if (child.candidate.cells[cell] != kNobody || used[at(device)] != 0) return;
+    child.candidate.cells[cell] = device;
+    used[at(device)] = 1;
+  };
+  for (std::size_t c = 0; c < cells; ++c) {
+    if (from_mother[c % stages] != 0) take(c, mother.candidate.cells[c]);
+  }
+  for (std::size_t c = 0; c < cells; ++c) take(c, father.candidate.cells[c]);
+  std::size_t next = 0;
+  const std::vector<int>& usable = evaluator.problem().usable();
+  for (std::size_t c = 0; c < cells; ++c) {
+    while (child.candidate.cells[c] == kNobody) take(c, usable[next++]);
+  }
+  child.seconds = evaluator.evaluate(child.candidate);
+  return child;
+}
+
+}  // namespace longhaul

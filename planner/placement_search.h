@@ -1,0 +1,36 @@
+// Local search and crossover inside one grid: the breeding part of the planner's memetic search.
+//
+// A candidate's cells are improved by late-acceptance hill climbing [Burke and Bykov, EJOR 2017]
+// on tier T1: it escapes plateaus and local optima without exp() or a temperature, so that results
+// do not depend on libm. Everything here is deterministic for its generator; nothing is shared.
+#pragma once
+
+#include <vector>
+
+#include "core/rng.h"
+#include "planner/cost_model.h"
+
+namespace longhaul {
+
+struct Scored {
+  Candidate candidate;
+  double seconds = 0;  // T1
+};
+
+/// Structured starting points: sites chained by nearest latency from each site, with pipelines or
+/// stages laid along the chain, on the fastest devices or on the nearest. Best first, at most
+/// `keep`, all different.
+std::vector<Scored> structured_candidates(Evaluator& evaluator, std::size_t keep);
+
+/// Improves a candidate by about `evaluations` evaluations and returns the best seen. Moves: swap
+/// two cells, replace a cell's device by an idle one, swap or reverse stages, move a layer.
+Scored climb(Evaluator& evaluator, const Scored& start, int evaluations, Rng& rng);
+
+/// A child with some stages of `mother` (their whole data-parallel groups and layers) and as much
+/// of `father` as still fits, the rest filled with unused devices. Not yet improved.
+Scored cross(Evaluator& evaluator, const Scored& mother, const Scored& father, Rng& rng);
+
+/// Adds to a population, best first, unless its cost is there already; keeps `limit`.
+void add_to_population(std::vector<Scored>& population, Scored scored, std::size_t limit);
+
+}  // namespace longhaul

@@ -1,0 +1,201 @@
+#include "planner/policies.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <span>
+
+#include "core/quantity.h"
+#include "core/rng.h"
+#include "planner/dtfm_search.h"
+
+namespace longhaul {
+namespace {
+
+constexpr int kMicroBatches[] = {1, 2, 4, 8};
+constexpr int kDtfmRounds = 8;
+constexpr std::int64_t kDtfmEvaluationsPerRound = 20'000;
+
+/// Devices of the grid: [pipeline][stage].
+using Layout = std::vector<std::vector<int>>;
+using MakeLayout = std::function<Layout(const std::vector<int>& devices, int stages)>;
+
+/// L layers over P stages as evenly as the count allows; the longer ones first, away from the head.
+std::vector<int> even_layers(int layers, int stages) {
+  std::vector<int> split;
+  for (int i = 0; i < stages; ++i) split.push_back(layers / stages + (i < layers % stages ? 1 : 0));
+  return split;
+}
+
+/// The plan of a layout with even shares; the coordinator is in the site of the first device.
+Plan even_plan(const Topology& topology, const Job& job, Layout layout, int micro_batch,
+               ScheduleFamily family) {
+  Plan plan;
+  const auto pipelines = static_cast<int>(layout.size());
+  const auto stages = static_cast<int>(layout.front().size());
+  plan.layers = even_layers(job.model.layers, stages);
+  plan.micro_batch = micro_batch;
+  plan.family = family;
+  const auto batches = static_cast<int>(job.global_batch / micro_batch);
+  for (int d = 0; d < pipelines; ++d) {
+    plan.micro_batches.push_back(batches / pipelines + (d < batches % pipelines ? 1 : 0));
+  }
+  plan.in_flight = default_in_flight(family, stages, plan.micro_batches.front());
+  plan.coordinator_site = topology.site_of(layout.front().front());
+  plan.devices = std::move(layout);
+  return plan;
+}
+
+/// The plans of all grids over exactly these devices, one for each micro-batch and schedule that
+/// fits the memory.
+std::vector<Plan> plans_over(const Topology& topology, const Job& job,
+                             const std::vector<int>& devices, const GridLimits& limits,
+                             const MakeLayout& make_layout) {
+  std::vector<Plan> plans;
+  const auto count = static_cast<int>(devices.size());
+  for (int stages = 1; stages <= std::min(count, job.model.layers); ++stages) {
+    const int pipelines = count / stages;
+    if (stages * pipelines != count || (limits.stages > 0 && stages != limits.stages)) continue;
+    if (limits.pipelines > 0 && pipelines != limits.pipelines) continue;
+    std::optional<Layout> layout;
+    for (const int micro_batch : kMicroBatches) {
+      const int wanted = limits.micro_batch > 0 ? limits.micro_batch : job.micro_batch;
+      if (wanted > 0 && micro_batch != wanted) continue;
+      if (job.global_batch % micro_batch != 0 || job.global_batch / micro_batch < pipelines)
+        continue;
+      if (!layout) layout = make_layout(devices, stages);
+      for (const ScheduleFamily family :
+           {ScheduleFamily::kOneForwardOneBackward, ScheduleFamily::kGpipe}) {
+        Plan plan = even_plan(topology, job, *layout, micro_batch, family);
+        if (check_memory(plan, topology, job)) plans.push_back(std::move(plan));
+      }
+    }
+  }
+  return plans;
+}
+
+std::vector<int> by_name(const Topology& topology, std::span<const int> devices) {
+  std::vector<int> sorted(devices.begin(), devices.end());
+  std::sort(sorted.begin(), sorted.end(), [&](int a, int b) {
+    return topology.devices[static_cast<std::size_t>(a)].name <
+           topology.devices[static_cast<std::size_t>(b)].name;
+  });
+  return sorted;
+}
+
+/// The fastest simulated plan over all usable devices, leaving out the slowest one by one until
+/// something fits.
+Result<JudgedPlan> best_plan(const Topology& topology, const Job& job, const PolicyOptions& options,
+                             const std::string& policy, const MakeLayout& make_layout) {
+  const Problem problem(topology, job);
+  std::vector<int> devices = problem.usable();
+  if (options.limits.stages > 0 && options.limits.pipelines > 0) {
+    const auto cells = static_cast<std::size_t>(options.limits.stages * options.limits.pipelines);
+    if (cells < devices.size()) devices.resize(cells);
+  }
+  for (; !devices.empty(); devices.pop_back()) {
+    std::vector<Plan> plans =
+        plans_over(topology, job, by_name(topology, devices), options.limits, make_layout);
+    if (plans.empty()) continue;
+    LH_ASSIGN(std::vector<JudgedPlan> judged,
+              judge(topology, job, std::move(plans), options.threads));
+    return *std::min_element(
+        judged.begin(), judged.end(),
+        [](const JudgedPlan& a, const JudgedPlan& b) { return a.step.step < b.step.step; });
+  }
+  return infeasible(
+      fmt::format("policy {} finds no grid that fits the memory with equal layers", policy),
+      "the search, which may split layers unevenly, can still find one");
+}
+
+Layout stages_outermost(const std::vector<int>& devices, int stages) {
+  const std::size_t pipelines = devices.size() / static_cast<std::size_t>(stages);
+  Layout layout(pipelines);
+  for (std::size_t rank = 0; rank < devices.size(); ++rank)
+    layout[rank % pipelines].push_back(devices[rank]);
+  return layout;
+}
+
+}  // namespace
+
+Result<JudgedPlan> rank_order_plan(const Topology& topology, const Job& job,
+                                   const PolicyOptions& options) {
+  return best_plan(topology, job, options, "rank-order", stages_outermost);
+}
+
+Result<std::vector<JudgedPlan>> random_plans(const Topology& topology, const Job& job,
+                                             const PolicyOptions& options, const Plan& ranked,
+                                             int count) {
+  std::vector<Plan> plans;
+  for (int i = 0; i < count; ++i) {
+    Rng rng(fmt::format("random plan {}", i), options.seed);
+    Plan plan = ranked;
+    std::vector<int> devices;
+    for (const std::vector<int>& row : plan.devices)
+      devices.insert(devices.end(), row.begin(), row.end());
+    // A permutation may overfill a small device; draw again until it fits.
+    constexpr int kMaxDraws = 1000;
+    for (int draw = 0; draw < kMaxDraws; ++draw) {
+      rng.shuffle(std::span(devices));
+      plan.devices = stages_outermost(devices, plan.stages());
+      if (check_memory(plan, topology, job)) break;
+    }
+    plans.push_back(std::move(plan));
+  }
+  return judge(topology, job, std::move(plans), options.threads);
+}
+
+DtfmInstance dtfm_instance(const Topology& topology, const Job& job,
+                           const std::vector<int>& devices, int stages) {
+  DtfmInstance instance;
+  instance.devices = static_cast<int>(devices.size());
+  instance.stages = stages;
+  instance.replicas = instance.devices / stages;
+  for (const int from : devices) {
+    for (const int to : devices) {
+      instance.latency_s.push_back(topology.latency(from, to).value());
+      // The diagonal is never read.
+      instance.gbit_per_s.push_back(from == to ? 1 : topology.rate(from, to).value() * 8 / 1e9);
+    }
+  }
+  instance.gradient_gb = 4 * model_parameters(job.model) / stages / 1e9;
+  const double sequences = static_cast<double>(job.global_batch) / instance.replicas;
+  instance.activation_gb = boundary_bytes(job.model, job.precision, sequences).value() / 1e9;
+  return instance;
+}
+
+Result<DtfmPlan> dtfm_plan(const Topology& topology, const Job& job, const PolicyOptions& options) {
+  const auto make_layout = [&](const std::vector<int>& devices, int stages) {
+    const DtfmInstance instance = dtfm_instance(topology, job, devices, stages);
+    DtfmSearchOptions search;
+    search.seed = options.seed;
+    search.threads = options.threads;
+    search.rounds = kDtfmRounds;
+    search.evaluations_per_round = kDtfmEvaluationsPerRound;
+    const DtfmSearchResult found = dtfm_search(instance, search);
+    Layout layout(devices.size() / static_cast<std::size_t>(stages));
+    for (const std::vector<int>& group : found.partition) {
+      for (std::size_t d = 0; d < group.size(); ++d) {
+        layout[d].push_back(devices[static_cast<std::size_t>(group[d])]);
+      }
+    }
+    return layout;
+  };
+  LH_ASSIGN(JudgedPlan judged, best_plan(topology, job, options, "dtfm", make_layout));
+  // Its own cost of the plan that was chosen.
+  std::vector<int> devices;
+  DtfmPartition partition(static_cast<std::size_t>(judged.plan.stages()));
+  for (int i = 0; i < judged.plan.stages(); ++i) {
+    for (int d = 0; d < judged.plan.pipelines(); ++d) {
+      partition[static_cast<std::size_t>(i)].push_back(static_cast<int>(devices.size()));
+      devices.push_back(judged.plan.device(d, i));
+    }
+  }
+  const DtfmInstance instance = dtfm_instance(topology, job, devices, judged.plan.stages());
+  return DtfmPlan{std::move(judged), evaluate_dtfm_in_order(instance, partition)};
+}
+
+}  // namespace longhaul

@@ -1,0 +1,75 @@
+// The planner's search: over grids (stages x pipelines x micro-batch), and in each grid over
+// placements and layer splits. Best-bound-first with a memetic search inside.
+//
+// All grids whose lower bound does not already lose get structured candidates; the best of them
+// are bred in rounds, fewer grids and more effort each round. The best plans by the closed form
+// (T1) are judged by simulation (T3), and the best of those is the answer.
+//
+// Deterministic: work is cut into tasks seeded by (seed, grid, round, island) and merged in order;
+// the thread count changes nothing. should_stop is asked between rounds only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "netsim/step_simulation.h"
+#include "planner/cost_model.h"
+
+namespace longhaul {
+
+struct SearchProgress {
+  int round = 0;
+  int rounds = 0;
+  std::int64_t evaluations = 0;
+  double best_s = 0;   // T1 so far; T3 in the last call
+  double bound_s = 0;  // no plan is faster
+  Grid grid;           // of the best
+};
+
+/// Grid choices that are fixed from outside; 0 = free.
+struct GridLimits {
+  int stages = 0;
+  int pipelines = 0;
+  int micro_batch = 0;
+};
+
+struct SearchOptions {
+  std::uint64_t seed = 1;
+  int threads = 1;
+  double effort = 1;  // multiplies the evaluations of every round
+  GridLimits limits = {};
+  std::function<bool()> should_stop = {};
+  std::function<void(const SearchProgress&)> on_round = {};
+};
+
+/// A plan with its simulated step.
+struct JudgedPlan {
+  Plan plan;
+  StepResult step;           // T3
+  double closed_form_s = 0;  // T1; 0 for a policy's plan
+};
+
+struct SearchResult {
+  JudgedPlan best;
+  Bound bound;  // of all grids
+  std::int64_t evaluations = 0;
+  std::size_t grids = 0;  // that could hold the job
+  std::size_t simulations = 0;
+};
+
+/// All grids within the limits whose micro-batches divide the batch and whose devices exist.
+std::vector<Grid> possible_grids(const Problem& problem, const GridLimits& limits);
+
+/// Errors: kInfeasible when no device has the precision's speed, when the limits admit no grid, or
+/// when the job fits no grid's memory; the message names the constraint, the hint what would help.
+Result<SearchResult> search_plan(const Topology& topology, const Job& job,
+                                 const SearchOptions& options);
+
+/// Simulates plans (T3) on several threads and returns them in the order given.
+Result<std::vector<JudgedPlan>> judge(const Topology& topology, const Job& job,
+                                      std::vector<Plan> plans, int threads);
+
+}  // namespace longhaul

@@ -1,0 +1,34 @@
+// Benchmarks: each suite measures a list of figures, compares each with its target, prints a table
+// and writes build/bench/SUITE.json (below the current directory). Wall clocks are allowed here and
+// nowhere else.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace longhaul {
+
+struct BenchFigure {
+  std::string name;
+  double value;
+  std::string unit;
+  double target;
+  std::string better;   // "lower" or "higher"
+  bool holds;           // the value meets the target
+  std::string peer;     // where the target comes from, with its version
+  std::string command;  // repeats the measurement
+};
+
+/// Prints the table and writes the file. Returns an exit status: 0 if every figure holds, 3 if one
+/// does not, 1 if the file could not be written.
+int report(const std::string& suite, const std::vector<BenchFigure>& figures);
+
+/// The search for DT-FM's objective on its published scenarios; with `quick` false also on the
+/// larger ones, each with five seeds. Returns report's status, or 2 if an instance cannot be read.
+int bench_dtfm(bool quick, int threads);
+/// Our plan against the other policies on eight-cities and (not quick) ten-cities.
+int bench_planner(bool quick, int threads);
+/// Speed of the step simulation.
+int bench_netsim(bool quick, int threads);
+
+}  // namespace longhaul

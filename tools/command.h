@@ -1,0 +1,51 @@
+// The commands of the `longhaul` binary and what they share. Each command lives in its own file,
+// adds itself to the command line and leaves its exit status: 0 done, 1 failed while running, 2
+// wrong usage or input, 3 the honest answer is no, 128 + n ended by signal n.
+#pragma once
+
+#include <string>
+
+#include "core/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace longhaul {
+
+void add_plan_command(CLI::App& app, int& exit_status);
+void add_simulate_command(CLI::App& app, int& exit_status);
+void add_trace_command(CLI::App& app, int& exit_status);
+
+/// Prints an error to stderr and answers its exit status.
+int report_error(const Error& error);
+
+/// Path of `file` as seen from the folder of `from`, so that files can name each other and move
+/// together.
+std::string path_from(const std::string& from, const std::string& file);
+/// The reverse: a path found inside the file `from`.
+std::string resolve_from(const std::string& from, const std::string& path);
+
+/// One changing line of progress on a terminal, plain lines elsewhere; always stderr.
+class ProgressLine {
+ public:
+  ProgressLine();
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  void show(const std::string& text);
+
+ private:
+  bool terminal_;
+  bool shown_ = false;
+};
+
+/// From its construction on, SIGINT and SIGTERM only set a flag (a second one ends the process).
+class InterruptFlag {
+ public:
+  InterruptFlag();
+  /// The signal that came, or 0.
+  static int signal();
+};
+
+}  // namespace longhaul
