@@ -40,9 +40,8 @@ class MaxMinSolver {
   std::vector<double> share_;           // left_ / crossing_, infinite when nobody is left
   std::vector<std::int32_t> crossing_;  // flows not yet fixed
   std::vector<std::int32_t> taken_;     // flows fixed at the level of this round
-  std::vector<std::int32_t>
-      list_end_;  // the flows of r are flows_of_[list_end_[r-1], list_end_[r])
-  std::vector<std::int32_t> flows_of_;
+  std::vector<std::int32_t> list_end_;  // of its list in flows_of_, which the next one's follows
+  std::vector<std::int32_t> flows_of_;  // the flows that cross it
   std::vector<std::int32_t> open_resources_;
   std::vector<std::int32_t> touched_;
   // By flow.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/max_min.h"
@@ -12,9 +13,8 @@ namespace longhaul {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::int32_t kNone = -1;
-
 constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
+constexpr std::int32_t kNone = -1;
 
 // A resource counts as saturated, and a flow as one of its fastest, within this relative error:
 // above rounding, and far below any difference that matters.
@@ -24,7 +24,7 @@ constexpr double kDrift = 1e-6;
 // What is left of a flow below this part of its amount is rounding, not bytes.
 constexpr double kNothingLeft = 1e-12;
 // After so many attempts to keep a solve local, the whole connected component is solved.
-constexpr int kLocalAttempts = 4;
+constexpr int kLocalAttempts = 8;
 
 constexpr std::size_t at(std::int32_t index) {
   return static_cast<std::size_t>(index);
@@ -33,11 +33,16 @@ constexpr std::size_t at(std::int32_t index) {
 }  // namespace
 
 // How a solve stays local. Max-min rates are certified flow by flow: each is at its cap, or crosses
-// a saturated resource on which nobody is faster. Rates in which every flow has such a certificate
-// are the only max-min rates. So a solve starts from the flows whose certificate a start or an end
-// touches (the *moving* flows), shares among them what the others leave, and looks for flows that
-// have no certificate now or deny a moving flow its own; those move too, and it tries again. At
-// worst everything in the connected component moves; usually one link's flows do.
+// a saturated resource on which nobody is faster; rates with a certificate for every flow are the
+// only max-min rates. So a solve starts from the flows whose certificate a start or an end touches
+// (they *move*; the others *rest*), shares among them what the others leave, and looks for resting
+// flows that lost their certificate or deny a moving flow its own. Those move too, and it tries
+// again. At worst the whole connected component moves; usually one link's flows do.
+//
+// In the same spirit only *binding* resources take part in the sharing: those that were saturated,
+// or that an attempt has overloaded. The others are watched through their load.
+//
+// The file is longer than most because the parts below are one algorithm on one set of arrays.
 struct FlowNetwork::State {
   struct Crossing {  // one step of a flow's path
     ResourceId resource;
@@ -49,58 +54,62 @@ struct FlowNetwork::State {
   };
   struct Resource {
     double capacity = 0;
-    std::vector<Member> members;
+    double load = 0;         // sum of the rates, to within kDrift of the capacity
+    double fastest = 0;      // the largest rate on it; meaningless unless saturated
+    std::int32_t size = 0;   // of its members
     bool dirty = false;      // has lost a flow since the last solve
     bool saturated = false;  // at current rates
-    double fastest = 0;      // the largest rate on it; kept up to date only while saturated
-    double load = 0;         // sum of the rates, to within kDrift of the capacity
+
     // Scratch of one solve, valid when `epoch` is that of the solve.
+    bool was_saturated = false;  // before the solve, as was_fastest
+    bool binding = false;
+    bool spread = false;  // all members were made to move
     std::uint64_t epoch = 0;
-    std::uint64_t spread_epoch = 0;  // of the solve in which all its members came to move
-    std::int32_t moving = 0;         // members that move
-    std::int32_t local = kNone;      // index in the solver's input
-    bool was_saturated = false;      // `saturated` and `fastest` before the solve
+    std::int32_t moving = 0;     // members that move
+    std::int32_t local = kNone;  // index in the solver's input
     double was_fastest = 0;
-    bool binding = false;    // takes part in the sharing; the others are only watched
-    double trial = 0;        // `load` at the proposed rates
-    double resting_sum = 0;  // rates of the members that do not move, if binding
-    double resting_fastest = 0;
+    double trial = 0;  // load at the proposed rates; before the sharing, of resting members
+    double resting_fastest = 0;  // among resting members, if binding
+    double moving_fastest = 0;   // among moving members, at the proposed rates
   };
-  struct Flow {
+  struct Flow {  // what a solve reads
     double rate = 0;
-    std::uint64_t epoch = 0;  // of the last solve in which it moved
+    double proposed = 0;  // valid while it moves
     double cap = 0;
-    double amount = 0;
-    double remaining = 0;  // at `updated`
-    SimTime updated;
-    SimTime ends = SimTime::never();
-    std::uint64_t sequence = 0;   // order of starts
-    std::uint64_t ticket = 0;     // of its valid event; 0: it has none
+    std::uint64_t epoch = 0;      // of the last solve in which it moved
     std::int32_t path_begin = 0;  // its crossings, finite resources only
     std::int32_t path_size = 0;
     std::int32_t path_room = 0;
+  };
+  struct Progress {  // what a change of rate reads besides
+    double amount = 0;
+    double remaining = 0;  // at `updated`
+    SimTime updated;
+    std::uint64_t sequence = 0;       // order of starts
+    std::int32_t heap_index = kNone;  // of its event; kNone until its first rate is known
     bool running = false;
   };
   struct Event {
     SimTime time;
     std::uint64_t sequence;
-    std::uint64_t ticket;
     FlowId flow;
-    // The heap functions of the standard library keep the largest element on top.
-    bool operator<(const Event& other) const {
-      return time != other.time ? time > other.time : sequence > other.sequence;
+    bool before(const Event& other) const {
+      return time != other.time ? time < other.time : sequence < other.sequence;
     }
   };
 
   std::vector<Resource> resources;
+  std::vector<std::vector<Member>> members;  // of each resource
   std::vector<Flow> flows;
+  std::vector<Progress> progress;  // of each flow
   std::vector<Crossing> crossings;
   std::vector<FlowId> free_flows;
-  std::vector<Event> events;  // a heap; entries whose ticket is no longer the flow's are stale
+  // A binary heap with the earliest on top. It is updated in place (each flow knows its index),
+  // because a solve moves the ends of many flows a little and most of them need not change places.
+  std::vector<Event> events;
   SimTime now;
   std::size_t running = 0;
   std::uint64_t starts = 0;
-  std::uint64_t tickets = 0;
 
   // What changed since the last solve.
   std::vector<FlowId> fresh;
@@ -109,10 +118,9 @@ struct FlowNetwork::State {
   // Scratch of one solve.
   std::uint64_t epoch = 0;
   std::vector<FlowId> moving;
-  std::vector<double> proposed;      // rates of `moving`
   std::vector<ResourceId> affected;  // crossed by a moving flow, or dirty
   std::size_t traced = 0;            // moving flows whose resources are in `affected`
-  std::vector<std::int32_t> solved;  // index in `moving` of the solver's flows
+  std::vector<FlowId> solved;        // the solver's flows
   std::vector<double> capacities, caps, rates;
   std::vector<std::int32_t> path_begin, path;
   MaxMinSolver solver;
@@ -123,12 +131,17 @@ struct FlowNetwork::State {
 
   FlowId admit(std::span<const ResourceId> whole_path, double amount, double cap);
   void give_path(Flow& flow, std::span<const ResourceId> whole_path);
-  void remove(FlowId id);
-  void schedule(FlowId id, SimTime ends);
-  void drop_stale_events();
-  bool top_is_due() const { return !events.empty() && events.front().time == now; }
+  void leave(FlowId id);
 
+  void apply_rate(FlowId id, double rate);
+  void schedule(FlowId id, SimTime time);
+  void place(std::size_t index, const Event& event);
+  void sift(std::size_t index, const Event& event);
+  FlowId pop_event();
+
+  bool stale() const { return !fresh.empty() || !dirty.empty(); }
   void solve();
+  void find_first_to_move();
   void move(FlowId id);
   void touch(ResourceId id);
   void trace_moving();
@@ -138,30 +151,25 @@ struct FlowNetwork::State {
   bool find_overload();
   bool certified(double rate, const Flow& flow) const;
   bool move_uncertified();
-  void apply_rate(FlowId id, double rate);
+  void move_those_who_deny(ResourceId id);
 };
 
-// ---- Flows come and go
-// ---------------------------------------------------------------------------
+// ---- Flows come and go -------------------------------------------
 
 FlowId FlowNetwork::State::admit(std::span<const ResourceId> whole_path, double amount,
                                  double cap) {
   if (free_flows.empty()) {
     free_flows.push_back(static_cast<FlowId>(flows.size()));
     flows.emplace_back();
+    progress.emplace_back();
   }
   const FlowId id = free_flows.back();
   free_flows.pop_back();
   Flow& flow = flows[at(id)];
   flow.rate = 0;
   flow.cap = cap;
-  flow.amount = flow.remaining = amount;
-  flow.updated = now;
-  flow.ends = SimTime::never();
-  flow.sequence = ++starts;
-  flow.ticket = 0;
-  flow.running = true;
   flow.path_size = 0;
+  progress[at(id)] = {amount, amount, now, ++starts, kNone, true};
   ++running;
   if (amount == 0) {  // takes nothing from anybody
     schedule(id, now);
@@ -172,18 +180,17 @@ FlowId FlowNetwork::State::admit(std::span<const ResourceId> whole_path, double 
     apply_rate(id, cap);
     return id;
   }
-  for (std::int32_t i = 0; i < flow.path_size; ++i) {
-    Crossing& crossing = crossings[at(flow.path_begin + i)];
-    std::vector<Member>& members = resources[at(crossing.resource)].members;
-    crossing.position = static_cast<std::int32_t>(members.size());
-    members.push_back({id, flow.path_begin + i});
+  for (std::int32_t i = flow.path_begin; i < flow.path_begin + flow.path_size; ++i) {
+    const ResourceId resource = crossings[at(i)].resource;
+    crossings[at(i)].position = resources[at(resource)].size++;
+    members[at(resource)].push_back({id, i});
   }
   fresh.push_back(id);
   return id;
 }
 
 /// Keeps the finite resources. A slot's room only grows, by doubling, so that the space of paths
-/// stays within twice of what the longest paths need.
+/// stays within a small multiple of what the longest paths need.
 void FlowNetwork::State::give_path(Flow& flow, std::span<const ResourceId> whole_path) {
   const auto size = static_cast<std::int32_t>(whole_path.size());
   if (flow.path_room < size) {
@@ -201,99 +208,94 @@ void FlowNetwork::State::give_path(Flow& flow, std::span<const ResourceId> whole
   }
 }
 
-void FlowNetwork::State::remove(FlowId id) {
-  Flow& flow = flows[at(id)];
+void FlowNetwork::State::leave(FlowId id) {
+  const Flow& flow = flows[at(id)];
   for (const Crossing& crossing : path_of(flow)) {
-    Resource& resource = resources[at(crossing.resource)];
-    const Member last = resource.members.back();
-    resource.members[at(crossing.position)] = last;
+    std::vector<Member>& list = members[at(crossing.resource)];
+    const Member last = list.back();
+    list[at(crossing.position)] = last;
     crossings[at(last.crossing)].position = crossing.position;
-    resource.members.pop_back();
-    resource.load = resource.members.empty() ? 0 : resource.load - flow.rate;
+    list.pop_back();
+    Resource& resource = resources[at(crossing.resource)];
+    resource.load = --resource.size == 0 ? 0 : resource.load - flow.rate;
     if (resource.dirty) continue;
     resource.dirty = true;
     dirty.push_back(crossing.resource);
   }
-  flow.running = false;
-  flow.ticket = 0;
+  progress[at(id)].running = false;
   free_flows.push_back(id);
   --running;
 }
 
-// ---- Completions
-// ---------------------------------------------------------------------------------
-
-void FlowNetwork::State::schedule(FlowId id, SimTime ends) {
-  Flow& flow = flows[at(id)];
-  if (flow.ticket != 0 && flow.ends == ends) return;
-  flow.ends = ends;
-  flow.ticket = ++tickets;
-  events.push_back({ends, flow.sequence, flow.ticket, id});
-  std::push_heap(events.begin(), events.end());
-  if (events.size() > 2 * running + 64) {
-    std::erase_if(events, [this](const Event& e) { return flows[at(e.flow)].ticket != e.ticket; });
-    std::make_heap(events.begin(), events.end());
-  }
-}
-
-void FlowNetwork::State::drop_stale_events() {
-  while (!events.empty() && flows[at(events.front().flow)].ticket != events.front().ticket) {
-    std::pop_heap(events.begin(), events.end());
-    events.pop_back();
-  }
-}
+// ---- Progress and completions ------------------------------------
 
 /// Brings the flow's remaining bytes up to `now` and books its end at the new rate.
 void FlowNetwork::State::apply_rate(FlowId id, double rate) {
   Flow& flow = flows[at(id)];
   if (rate == flow.rate) return;
-  if (flow.updated < now) {
-    flow.remaining -= flow.rate * (now - flow.updated).seconds().value();
-    flow.updated = now;
+  Progress& part = progress[at(id)];
+  if (part.updated < now) {
+    part.remaining -= flow.rate * (now - part.updated).seconds().value();
+    part.updated = now;
   }
   flow.rate = rate;
-  if (flow.ticket != 0 && flow.ends == now) return;  // it ends at this instant at any rate
-  if (flow.remaining <= kNothingLeft * flow.amount || rate == kInfinity) {
-    flow.remaining = 0;
+  // What ends at this instant does so at any rate.
+  if (part.heap_index != kNone && events[at(part.heap_index)].time == now) return;
+  if (part.remaining <= kNothingLeft * part.amount || rate == kInfinity) {
+    part.remaining = 0;
     schedule(id, now);
     return;
   }
   // SimTime holds 106 days; what would end later than that never ends.
-  const Seconds time(flow.remaining / rate);
+  const Seconds time(part.remaining / rate);
   const bool fits = time < (SimTime::never() - now).seconds() - seconds(1);
   schedule(id, fits ? now + SimTime::from(time) : SimTime::never());
 }
 
-// ---- Solving
-// -------------------------------------------------------------------------------------
+void FlowNetwork::State::schedule(FlowId id, SimTime time) {
+  const Progress& part = progress[at(id)];
+  std::size_t index = at(part.heap_index);
+  if (part.heap_index == kNone) {
+    index = events.size();
+    events.emplace_back();
+  }
+  sift(index, {time, part.sequence, id});
+}
+
+void FlowNetwork::State::place(std::size_t index, const Event& event) {
+  events[index] = event;
+  progress[at(event.flow)].heap_index = static_cast<std::int32_t>(index);
+}
+
+/// Finds the place of `event`, starting from the hole at `index`.
+void FlowNetwork::State::sift(std::size_t index, const Event& event) {
+  while (index > 0) {
+    const std::size_t parent = (index - 1) / 2;
+    if (!event.before(events[parent])) break;
+    place(index, events[parent]);
+    index = parent;
+  }
+  for (std::size_t child; (child = 2 * index + 1) < events.size(); index = child) {
+    if (child + 1 < events.size() && events[child + 1].before(events[child])) ++child;
+    if (!events[child].before(event)) break;
+    place(index, events[child]);
+  }
+  place(index, event);
+}
+
+FlowId FlowNetwork::State::pop_event() {
+  const FlowId id = events.front().flow;
+  const Event last = events.back();
+  events.pop_back();
+  if (!events.empty()) sift(0, last);
+  progress[at(id)].heap_index = kNone;
+  return id;
+}
+
+// ---- Solving -----------------------------------------------------
 
 void FlowNetwork::State::solve() {
-  ++epoch;
-  moving.clear();
-  affected.clear();
-  traced = 0;
-  for (const FlowId id : fresh) {
-    if (flows[at(id)].running) move(id);
-  }
-  for (const FlowId id : fresh) {
-    const Flow& flow = flows[at(id)];
-    if (!flow.running) continue;
-    for (const Crossing& crossing : path_of(flow)) touch(crossing.resource);
-  }
-  for (const ResourceId id : dirty) {
-    resources[at(id)].dirty = false;
-    if (resources[at(id)].saturated) touch(id);
-  }
-  fresh.clear();
-  dirty.clear();
-  // On the touched resources that were saturated, the fastest will gain or give.
-  for (const ResourceId id : affected) {
-    const Resource& resource = resources[at(id)];
-    if (!resource.saturated) continue;
-    for (const Member& member : resource.members) {
-      if (flows[at(member.flow)].rate >= resource.fastest * (1 - kSlack)) move(member.flow);
-    }
-  }
+  find_first_to_move();
   for (int attempt = 0; !affected.empty(); ++attempt) {
     if (attempt == kLocalAttempts) move_component();
     do {
@@ -303,28 +305,53 @@ void FlowNetwork::State::solve() {
     if (!find_overload() && !move_uncertified()) break;
   }
   for (const ResourceId id : affected) resources[at(id)].load = resources[at(id)].trial;
-  for (std::size_t i = 0; i < moving.size(); ++i) apply_rate(moving[i], proposed[i]);
+  for (const FlowId id : moving) apply_rate(id, flows[at(id)].proposed);
 }
 
-void FlowNetwork::State::move(FlowId id) {
-  Flow& flow = flows[at(id)];
-  if (flow.epoch == epoch) return;
-  flow.epoch = epoch;
+/// The new flows, and the fastest on the saturated resources that gained or lost a flow.
+void FlowNetwork::State::find_first_to_move() {
+  ++epoch;
+  moving.clear();
+  affected.clear();
+  traced = 0;
+  for (const FlowId id : fresh) {
+    move(id);
+    for (const Crossing& crossing : path_of(flows[at(id)])) touch(crossing.resource);
+  }
+  for (const ResourceId id : dirty) {
+    resources[at(id)].dirty = false;
+    if (resources[at(id)].saturated) touch(id);
+  }
+  fresh.clear();
+  dirty.clear();
+  for (const ResourceId id : affected) {
+    const Resource& resource = resources[at(id)];
+    if (!resource.saturated) continue;
+    for (const Member& member : members[at(id)]) {
+      if (flows[at(member.flow)].rate >= resource.fastest * (1 - kSlack)) move(member.flow);
+    }
+  }
+}
+
+inline void FlowNetwork::State::move(FlowId id) {
+  if (flows[at(id)].epoch == epoch) return;
+  flows[at(id)].epoch = epoch;
   moving.push_back(id);
 }
 
-void FlowNetwork::State::touch(ResourceId id) {
+inline void FlowNetwork::State::touch(ResourceId id) {
   Resource& resource = resources[at(id)];
   if (resource.epoch == epoch) return;
   resource.epoch = epoch;
-  resource.moving = 0;
-  resource.binding = resource.saturated || resource.members.size() == 1;
   resource.was_saturated = resource.saturated;
   resource.was_fastest = resource.fastest;
+  resource.binding = resource.saturated || resource.size == 1;
+  resource.spread = false;
+  resource.moving = 0;
   affected.push_back(id);
 }
 
-/// Counts the moving flows by resource, and what those at rest take where it may matter.
+/// Counts the moving flows by resource, and what those at rest take.
 void FlowNetwork::State::trace_moving() {
   for (; traced < moving.size(); ++traced) {
     for (const Crossing& crossing : path_of(flows[at(moving[traced])])) {
@@ -335,13 +362,13 @@ void FlowNetwork::State::trace_moving() {
   for (const ResourceId id : affected) {
     Resource& resource = resources[at(id)];
     resource.local = kNone;
-    if (!resource.binding) continue;
-    resource.resting_sum = resource.resting_fastest = 0;
-    if (at(resource.moving) == resource.members.size()) continue;
-    for (const Member& member : resource.members) {
+    resource.moving_fastest = resource.resting_fastest = 0;
+    resource.trial = resource.binding ? 0 : resource.load;
+    if (!resource.binding || resource.moving == resource.size) continue;
+    for (const Member& member : members[at(id)]) {
       const Flow& flow = flows[at(member.flow)];
       if (flow.epoch == epoch) continue;
-      resource.resting_sum += flow.rate;
+      resource.trial += flow.rate;
       resource.resting_fastest = std::max(resource.resting_fastest, flow.rate);
     }
   }
@@ -354,10 +381,8 @@ bool FlowNetwork::State::absorb_where_little_is_left() {
   for (const ResourceId id : affected) {
     const Resource& resource = resources[at(id)];
     if (!resource.binding || resource.moving == 0) continue;
-    const auto members = static_cast<double>(resource.members.size());
-    const double left = resource.capacity - resource.resting_sum;
-    if (2 * members * left >= resource.capacity) continue;
-    for (const Member& member : resource.members) move(member.flow);
+    if (2 * resource.size * (resource.capacity - resource.trial) >= resource.capacity) continue;
+    for (const Member& member : members[at(id)]) move(member.flow);
   }
   return moving.size() > before;
 }
@@ -366,70 +391,66 @@ bool FlowNetwork::State::absorb_where_little_is_left() {
 void FlowNetwork::State::move_component() {
   for (std::size_t i = 0; i < moving.size(); ++i) {
     for (const Crossing& crossing : path_of(flows[at(moving[i])])) {
-      Resource& resource = resources[at(crossing.resource)];
-      if (resource.spread_epoch == epoch) continue;
-      resource.spread_epoch = epoch;
-      for (const Member& member : resource.members) move(member.flow);
+      touch(crossing.resource);
+      if (std::exchange(resources[at(crossing.resource)].spread, true)) continue;
+      for (const Member& member : members[at(crossing.resource)]) move(member.flow);
     }
   }
 }
 
-/// Max-min rates of the moving flows in what those at rest leave, into `proposed`.
+/// Proposes the max-min rates of the moving flows in what those at rest leave of the binding
+/// resources.
 void FlowNetwork::State::share_out() {
-  proposed.resize(moving.size());
   solved.clear();
   capacities.clear();
   caps.clear();
   path.clear();
   path_begin.assign(1, 0);
-  for (std::size_t i = 0; i < moving.size(); ++i) {
-    const Flow& flow = flows[at(moving[i])];
+  double cap_min = kInfinity;
+  for (const FlowId id : moving) {
+    Flow& flow = flows[at(id)];
     double cap = flow.cap;
     for (const Crossing& crossing : path_of(flow)) {
       Resource& resource = resources[at(crossing.resource)];
-      if (!resource.binding || resource.members.size() == 1) {
-        // With nobody to share with, this is a cap by another name.
+      if (!resource.binding || resource.size == 1) {
+        // With nobody to share with, a capacity is a cap by another name.
         cap = std::min(cap, resource.capacity);
         continue;
       }
       if (resource.local == kNone) {
         resource.local = static_cast<std::int32_t>(capacities.size());
-        capacities.push_back(resource.capacity - resource.resting_sum);
+        capacities.push_back(resource.capacity - resource.trial);
       }
       path.push_back(resource.local);
     }
     if (static_cast<std::int32_t>(path.size()) == path_begin.back()) {
-      proposed[i] = cap;
+      flow.proposed = cap;
       continue;
     }
-    solved.push_back(static_cast<std::int32_t>(i));
+    solved.push_back(id);
     caps.push_back(cap);
+    cap_min = std::min(cap_min, cap);
     path_begin.push_back(static_cast<std::int32_t>(path.size()));
   }
   if (solved.empty()) return;
   rates.resize(solved.size());
   const double equal = capacities[0] / static_cast<double>(solved.size());
-  if (capacities.size() == 1 && *std::min_element(caps.begin(), caps.end()) >= equal) {
+  if (capacities.size() == 1 && equal <= cap_min) {
     std::fill(rates.begin(), rates.end(), equal);
   } else {
     solver.solve(capacities, path_begin, path, caps, rates);
   }
-  for (std::size_t i = 0; i < solved.size(); ++i) proposed[at(solved[i])] = rates[i];
+  for (std::size_t i = 0; i < solved.size(); ++i) flows[at(solved[i])].proposed = rates[i];
 }
 
-/// Loads at the proposed rates; true when they overload a resource that was left out.
+/// Loads at the proposed rates; true when they overload a resource that was only watched.
 bool FlowNetwork::State::find_overload() {
-  for (const ResourceId id : affected) {
-    Resource& resource = resources[at(id)];
-    resource.trial = resource.binding ? resource.resting_sum : resource.load;
-    resource.fastest = resource.resting_fastest;
-  }
-  for (std::size_t i = 0; i < moving.size(); ++i) {
-    const Flow& flow = flows[at(moving[i])];
+  for (const FlowId id : moving) {
+    const Flow& flow = flows[at(id)];
     for (const Crossing& crossing : path_of(flow)) {
       Resource& resource = resources[at(crossing.resource)];
-      resource.trial += resource.binding ? proposed[i] : proposed[i] - flow.rate;
-      resource.fastest = std::max(resource.fastest, proposed[i]);
+      resource.trial += resource.binding ? flow.proposed : flow.proposed - flow.rate;
+      resource.moving_fastest = std::max(resource.moving_fastest, flow.proposed);
     }
   }
   bool overload = false;
@@ -437,8 +458,9 @@ bool FlowNetwork::State::find_overload() {
     Resource& resource = resources[at(id)];
     if (resource.binding) {
       // A sum of n rates carries up to n roundings.
-      const double slack = kSlack + static_cast<double>(resource.members.size()) * kEpsilon;
+      const double slack = kSlack + resource.size * kEpsilon;
       resource.saturated = resource.trial >= resource.capacity * (1 - slack);
+      resource.fastest = std::max(resource.resting_fastest, resource.moving_fastest);
     } else if (resource.trial >= resource.capacity * (1 - kDrift)) {
       resource.binding = overload = true;
     }
@@ -458,24 +480,19 @@ bool FlowNetwork::State::certified(double rate, const Flow& flow) const {
 /// Lets move what stands against the proposed rates; false when nothing does.
 bool FlowNetwork::State::move_uncertified() {
   const std::size_t before = moving.size();
-  for (std::size_t i = 0; i < before; ++i) {
-    const Flow& flow = flows[at(moving[i])];
-    if (certified(proposed[i], flow)) continue;
-    for (const Crossing& crossing : path_of(flow)) {
-      const Resource& resource = resources[at(crossing.resource)];
-      if (!resource.saturated) continue;
-      for (const Member& member : resource.members) {
-        if (flows[at(member.flow)].rate > proposed[i]) move(member.flow);
-      }
-    }
-  }
   for (const ResourceId id : affected) {
     const Resource& resource = resources[at(id)];
+    if (resource.moving == resource.size) continue;
+    // The solver has certified the moving flows as long as none at rest is faster.
+    if (resource.saturated && resource.moving > 0 &&
+        resource.resting_fastest > resource.moving_fastest) {
+      move_those_who_deny(id);
+    }
     // Flows at rest relied on this resource only if it was saturated, and still can if their rate
     // is still its fastest.
-    if (!resource.was_saturated || at(resource.moving) == resource.members.size()) continue;
+    if (!resource.was_saturated) continue;
     if (resource.saturated && resource.fastest <= resource.was_fastest) continue;
-    for (const Member& member : resource.members) {
+    for (const Member& member : members[at(id)]) {
       const Flow& flow = flows[at(member.flow)];
       if (flow.epoch != epoch && !certified(flow.rate, flow)) move(member.flow);
     }
@@ -483,8 +500,21 @@ bool FlowNetwork::State::move_uncertified() {
   return moving.size() > before;
 }
 
-// ---- The public face
-// -----------------------------------------------------------------------------
+/// The flows at rest on this resource that are faster than a moving one without certificate.
+void FlowNetwork::State::move_those_who_deny(ResourceId id) {
+  double slowest = kInfinity;
+  for (const Member& member : members[at(id)]) {
+    const Flow& flow = flows[at(member.flow)];
+    if (flow.epoch != epoch || flow.proposed >= slowest) continue;
+    if (!certified(flow.proposed, flow)) slowest = flow.proposed;
+  }
+  if (slowest == kInfinity) return;
+  for (const Member& member : members[at(id)]) {
+    if (flows[at(member.flow)].rate > slowest) move(member.flow);
+  }
+}
+
+// ---- The public face ---------------------------------------------
 
 FlowNetwork::FlowNetwork() : state_(std::make_unique<State>()) {}
 FlowNetwork::~FlowNetwork() = default;
@@ -494,6 +524,7 @@ FlowNetwork& FlowNetwork::operator=(FlowNetwork&&) noexcept = default;
 ResourceId FlowNetwork::add_resource(BytesPerSecond capacity) {
   LH_CHECK(capacity.value() > 0, "a resource without capacity would hold its flows for ever");
   state_->resources.emplace_back().capacity = capacity.value();
+  state_->members.emplace_back();
   return static_cast<ResourceId>(state_->resources.size() - 1);
 }
 
@@ -510,30 +541,27 @@ FlowId FlowNetwork::start(SimTime now, std::span<const ResourceId> path, Bytes a
 }
 
 SimTime FlowNetwork::next_completion() {
-  state_->drop_stale_events();
+  const std::vector<State::Event>& events = state_->events;
   // What ends at this very instant ends whatever the rates become, so a batch of flows that end
   // together costs one solve.
-  if (state_->top_is_due()) return state_->now;
-  if (!state_->fresh.empty() || !state_->dirty.empty()) {
-    state_->solve();
-    state_->drop_stale_events();
-  }
-  return state_->events.empty() ? SimTime::never() : state_->events.front().time;
+  if (!events.empty() && events.front().time == state_->now) return state_->now;
+  if (state_->stale()) state_->solve();
+  return events.empty() ? SimTime::never() : events.front().time;
 }
 
 FlowId FlowNetwork::pop_completed() {
   const SimTime time = next_completion();
   LH_CHECK(time != SimTime::never(), "no flow is about to end");
-  const FlowId id = state_->events.front().flow;
   state_->now = time;
-  state_->remove(id);
+  const FlowId id = state_->pop_event();
+  state_->leave(id);
   return id;
 }
 
 BytesPerSecond FlowNetwork::rate(FlowId flow) {
-  LH_CHECK(flow >= 0 && at(flow) < state_->flows.size() && state_->flows[at(flow)].running,
+  LH_CHECK(flow >= 0 && at(flow) < state_->flows.size() && state_->progress[at(flow)].running,
            "only running flows have a rate");
-  if (!state_->fresh.empty() || !state_->dirty.empty()) state_->solve();
+  if (state_->stale()) state_->solve();
   return BytesPerSecond(state_->flows[at(flow)].rate);
 }
 

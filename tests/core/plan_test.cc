@@ -155,7 +155,9 @@ TEST(YamlText, is_plain_where_it_can_be_and_always_reads_back) {
       auto file = ConfigFile::parse(document, "f.yaml");
       ASSERT_TRUE(file) << document << file.error().text();
       EXPECT_EQ(file->root().key("v").text("absent"), text);
-      if (document.starts_with('{')) EXPECT_EQ(file->root().key("w").integer(), 1);
+      if (document.starts_with('{')) {
+        EXPECT_EQ(file->root().key("w").integer(), 1);
+      }
       const Result<void> done = file->finish();
       EXPECT_TRUE(done) << document << done.error().text();
     }
