@@ -137,6 +137,9 @@ class ConfigFile {
 /// number of letters inserted, deleted, replaced or swapped with their neighbour; case is free; of
 /// equally near ones the first. Words of more than 64 bytes are near nothing.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
+/// The hint that guesses which of `known` was meant by `word`, or `otherwise` when none is near.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& known,
+                         const std::string& otherwise = "");
 
 /// `text` as a YAML scalar that reads back as itself, in a flow list or map too: plain when it is
 /// made of letters, digits and `_./-` alone, else in double quotes. For files that we write.

@@ -229,9 +229,10 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
   return best;
 }
 
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& known,
+                         const std::string& otherwise) {
   const std::string near = nearest_word(word, known);
-  return near.empty() ? "" : fmt::format("did you mean `{}`?", near);
+  return near.empty() ? otherwise : fmt::format("did you mean `{}`?", near);
 }
 
 }  // namespace longhaul

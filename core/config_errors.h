@@ -58,8 +58,6 @@ std::size_t utf8_size(std::string_view text, std::size_t at);
 std::string shown(std::string_view text);
 /// `text` with the ASCII letters in lower case.
 std::string lowered(std::string_view text);
-/// The hint that guesses which of `known` was meant by `word`; empty when none is near enough.
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& known);
 
 /// The words separated by commas.
 std::string list_text(const auto& words) {

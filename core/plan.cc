@@ -53,10 +53,8 @@ void read_grid(const Cursor& at, const Topology& topology, const Job& job, Plan&
       const std::string name = cell.text();
       const int device = topology.find_device(name);
       if (device < 0) {
-        const std::string near = nearest_word(name, names);
         cell.fail(fmt::format("cluster `{}` has no device `{}`", topology.name, name),
-                  near.empty() ? "devices are named node/index, for example " + names.front()
-                               : fmt::format("did you mean `{}`?", near));
+                  did_you_mean(name, names, "devices are named node/index, such as oregon-1/0"));
         continue;
       }
       if (!used.insert(device).second) cell.fail(fmt::format("device `{}` is used twice", name));
@@ -238,13 +236,15 @@ Result<PlanInputs> load_plan_inputs(const std::string& path) {
   }
   const Cursor inputs = root.key("inputs");
   PlanInputs out;
-  out.cluster_path = inputs.key("cluster").key("file").text();
-  out.job_path = inputs.key("job").key("file").text();
-  if (out.cluster_path.empty() || out.job_path.empty()) {
-    LH_TRY(file.finish());
-    return invalid(path + ": `inputs` names no cluster or no job",
-                   "give them with --cluster and --job");
+  for (const auto& [name, target] :
+       {std::pair{"cluster", &out.cluster_path}, std::pair{"job", &out.job_path}}) {
+    const Cursor input = inputs.key(name);
+    input.optional("hash");
+    const Cursor path_at = input.key("file");
+    *target = path_at.text();
+    if (path_at.is_scalar() && target->empty()) path_at.fail("the path is empty");
   }
+  LH_TRY(file.finish());
   return out;
 }
 

@@ -7,12 +7,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "core/config_cursor.h"
 #include "core/hash.h"
 #include "core/quantity.h"
+#include "netsim/known_links.h"
 
 namespace longhaul {
 namespace {
@@ -21,13 +21,10 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxSites = 1024;  // links are kept for every pair
 constexpr std::int64_t kMaxNodesOfEntry = 4096;
-constexpr std::int64_t kMaxDevicesOfNode = 1024;
 constexpr std::size_t kMaxDevices = 100000;
 // Taken when a file does not say (origin: assumed).
 constexpr double kAssumedInsideNodeBytesPerSecond = 10e9;  // PCIe 3.0 x16 as NCCL sees it
 constexpr double kAssumedInsideNodeLatency = 10e-6;
-constexpr double kAssumedInsideSiteLatency = 0.25e-3;
-constexpr double kAssumedInsideSiteGbit = 10;
 
 std::string shipped_configs() {
   const char* override_path = std::getenv("LONGHAUL_CONFIGS");
@@ -40,17 +37,6 @@ std::string join_path(const std::string& folder, const std::string& path) {
              ? path
              : (fs::path(folder) / given).lexically_normal().string();
 }
-
-/// A link as far as it is known; the trace fills first, inline links override.
-struct KnownLink {
-  std::optional<Seconds> latency;
-  std::optional<BytesPerSecond> rate;
-  LinkScope scope = LinkScope::kNode;
-  double loss = 0;
-  Seconds jitter;
-  Origin latency_origin = Origin::kMeasured;
-  Origin rate_origin = Origin::kMeasured;
-};
 
 class ClusterReader {
  public:
@@ -87,7 +73,13 @@ class ClusterReader {
       network.fail("the network has neither a `trace` nor `links`");
     }
     LH_TRY(file_.finish());
-    LH_TRY(complete_links(network));
+    for (const LinkProblem& problem : complete_links(topology_, known_)) {
+      network.fail(problem.message, problem.hint);
+    }
+    if (assume_inside_node_) {
+      topology_.assumptions.push_back(
+          "devices of one node talk at 10 GB/s and 10 us (PCIe 3.0 x16)");
+    }
     LH_TRY(file_.finish());
     return std::move(topology_);
   }
@@ -109,7 +101,8 @@ class ClusterReader {
     const std::string path = own != device_files_.end()
                                  ? own->second
                                  : join_path(shipped_configs(), "devices/" + kind + ".yaml");
-    if (own == device_files_.end() && !fs::exists(path)) {
+    std::error_code ignored;  // a name that no file can have is as unknown as any other
+    if (own == device_files_.end() && !fs::exists(path, ignored)) {
       at.fail(fmt::format("unknown device kind `{}`", kind),
               fmt::format("shipped kinds: {}; others are named under `device_files`",
                           fmt::join(shipped_kinds(), ", ")));
@@ -118,14 +111,22 @@ class ClusterReader {
     Result<ConfigFile> text = ConfigFile::load(path);
     Result<DeviceKind> loaded = load_device_kind(path);
     if (!text || !loaded) {
-      at.fail(fmt::format("device kind `{}`: {}", kind,
-                          loaded ? text.error().text() : loaded.error().text()));
+      // Said once, although many nodes may name the kind.
+      if (broken_kinds_.insert(kind).second)
+        fail_with(at, kind, text ? loaded.error() : text.error());
       return -1;
     }
     topology_.hash = hash_text(text->text(), topology_.hash);
     loaded->name = kind;
     topology_.kinds.push_back(std::move(*loaded));
     return static_cast<int>(topology_.kinds.size()) - 1;
+  }
+
+  /// The errors of a device file, as errors of the place that needs it.
+  static void fail_with(const Cursor& at, const std::string& kind, const Error& error) {
+    const std::string place = error.place.file.empty() ? "" : error.place.text() + ": ";
+    at.fail(fmt::format("device kind `{}`: {}{}", kind, place, error.message), error.hint);
+    for (const Error& other : error.others) fail_with(at, kind, other);
   }
 
   static std::vector<std::string> shipped_kinds() {
@@ -244,7 +245,14 @@ class ClusterReader {
   }
 
   Result<void> read_trace(const Cursor& at, double percentile) {
-    Result<Trace> trace = load_trace(join_path(folder_, at.text()));
+    const std::string path = at.text();
+    if (at.is_scalar() && path.empty()) at.fail("`trace` names no file");
+    if (path.empty()) return file_.finish();
+    Result<Trace> trace = load_trace(join_path(folder_, path));
+    if (!trace && trace.error().place.file.empty()) {
+      at.fail(trace.error().message);
+      return file_.finish();
+    }
     if (!trace) return std::unexpected(std::move(trace).error());
     topology_.hash = hash_text(fmt::format("{:x} {}", trace->hash, percentile), topology_.hash);
     const std::vector<PairSummary> summaries = summarise(*trace, percentile);
@@ -252,12 +260,10 @@ class ClusterReader {
     for (std::size_t i = 0; i < trace_names_.size(); ++i) {
       places.push_back(trace->find_place(trace_names_[i]));
       if (places.back() >= 0) continue;
-      const std::string near = nearest_word(trace_names_[i], trace->places);
       at.fail(fmt::format("the trace has no place `{}`, the site's name", trace_names_[i]),
-              near.empty()
-                  ? fmt::format("give the site a `trace_name`; places: {}",
-                                fmt::join(trace->places, ", "))
-                  : fmt::format("did you mean `{}`? `trace_name` maps a site to a place", near));
+              did_you_mean(trace_names_[i], trace->places,
+                           fmt::format("places: {}", fmt::join(trace->places, ", "))) +
+                  " (`trace_name` maps a site to a place)");
     }
     LH_TRY(file_.finish());
     for (int from = 0; from < topology_.site_count(); ++from) {
@@ -276,10 +282,9 @@ class ClusterReader {
   int site_index(const Cursor& at) {
     const int index = topology_.find_site(at.text());
     if (index < 0 && at.present()) {
-      const std::string near = nearest_word(at.text(), {names_.begin(), names_.end()});
       at.fail(fmt::format("no site is named `{}`", at.text()),
-              near.empty() ? fmt::format("sites: {}", fmt::join(names_, ", "))
-                           : fmt::format("did you mean `{}`?", near));
+              did_you_mean(at.text(), {names_.begin(), names_.end()},
+                           fmt::format("sites: {}", fmt::join(names_, ", "))));
     }
     return index;
   }
@@ -330,109 +335,13 @@ class ClusterReader {
     }
   }
 
-  /// The slowest NIC of a site.
-  BytesPerSecond slowest_nic(int site) const {
-    BytesPerSecond nic = BytesPerSecond::infinity();
-    for (const Node& node : topology_.nodes) {
-      if (node.site == site) nic = std::min(nic, node.nic);
-    }
-    return nic;
-  }
-
-  bool several_nodes(int site) const {
-    return std::count_if(topology_.nodes.begin(), topology_.nodes.end(),
-                         [&](const Node& node) { return node.site == site; }) > 1;
-  }
-
-  /// Mirrors missing directions, fills missing rates by the TCP window, applies TCP's limits.
-  Result<void> complete_links(const Cursor& network) {
-    int mirrored = 0;
-    int assumed_rates = 0;
-    int assumed_inside = 0;
-    const std::vector<KnownLink> given = known_;
-    for (int from = 0; from < topology_.site_count(); ++from) {
-      for (int to = 0; to < topology_.site_count(); ++to) {
-        KnownLink link = known(from, to);
-        const KnownLink& back = given[static_cast<std::size_t>(to * topology_.site_count() + from)];
-        bool mirrors = false;
-        if (!link.latency && back.latency) {
-          link.latency = back.latency;
-          link.jitter = back.jitter;
-          link.latency_origin = Origin::kMirrored;
-          mirrors = true;
-        }
-        if (!link.rate && back.rate) {
-          link.rate = back.rate;
-          link.rate_origin = Origin::kMirrored;
-          link.scope = back.scope;
-          link.loss = back.loss;
-          mirrors = true;
-        }
-        mirrored += mirrors ? 1 : 0;
-        if (from == to && (!link.latency || !link.rate)) {
-          if (!link.latency) {
-            link.latency = Seconds(kAssumedInsideSiteLatency);
-            link.latency_origin = Origin::kAssumed;
-          }
-          if (!link.rate) {
-            link.rate = gigabits_per_second(kAssumedInsideSiteGbit);
-            link.rate_origin = Origin::kAssumed;
-          }
-          assumed_inside += several_nodes(from) ? 1 : 0;
-        }
-        const std::string pair =
-            fmt::format("{} and {}", topology_.sites[static_cast<std::size_t>(from)].name,
-                        topology_.sites[static_cast<std::size_t>(to)].name);
-        if (!link.latency) {
-          if (from < to || back.latency) {
-            network.fail(fmt::format("nothing says how far {} are apart", pair),
-                         "add rows to the trace, or a link under `links`");
-          }
-          continue;
-        }
-        const Seconds round_trip = *link.latency + known_latency(given, to, from, *link.latency);
-        if (!link.rate) {
-          const BytesPerSecond nic = std::min(slowest_nic(from), slowest_nic(to));
-          const int streams = topology_.tcp.streams == 0 ? kMaxStreams : topology_.tcp.streams;
-          link.rate = std::min(nic, streams * (topology_.tcp.window / round_trip));
-          link.rate_origin = Origin::kAssumed;
-          ++assumed_rates;
-          if (!link.rate->finite()) {
-            network.fail(fmt::format("nothing limits the rate between {}", pair),
-                         "give the link a `bandwidth`, the nodes a `nic`, or tcp a `window`");
-          }
-        }
-        topology_.links.push_back(
-            {*link.latency, tcp_rate(topology_.tcp, *link.rate, round_trip, link.loss), link.scope,
-             link.loss, link.jitter, link.latency_origin, link.rate_origin});
-      }
-    }
-    const auto note = [&](int count, std::string_view text) {
-      if (count > 0) topology_.assumptions.push_back(fmt::format("{} {}", count, text));
-    };
-    note(mirrored, "directions without a measurement mirror the other direction");
-    note(assumed_rates, "links without a rate get min(NIC, streams x window / RTT)");
-    note(assumed_inside,
-         "sites without an inside link get 0.25 ms and 10 Gbit/s between their nodes");
-    if (assume_inside_node_) {
-      topology_.assumptions.push_back(
-          "devices of one node talk at 10 GB/s and 10 us (PCIe 3.0 x16)");
-    }
-    return {};
-  }
-
-  Seconds known_latency(const std::vector<KnownLink>& given, int from, int to,
-                        Seconds fallback) const {
-    return given[static_cast<std::size_t>(from * topology_.site_count() + to)].latency.value_or(
-        fallback);
-  }
-
   ConfigFile& file_;
   std::string folder_;
   Topology topology_;
   std::map<std::string, std::string> device_files_;
   std::set<std::string> names_;
   std::set<std::string> node_names_;
+  std::set<std::string> broken_kinds_;
   std::map<std::string, int> unnamed_;
   std::vector<std::string> trace_names_;
   std::vector<KnownLink> known_;
@@ -450,55 +359,6 @@ Result<Topology> parse_cluster(std::string_view text, const std::string& name,
                                const std::string& folder) {
   LH_ASSIGN(ConfigFile file, ConfigFile::parse(text, name));
   return ClusterReader(file, folder).read();
-}
-
-Result<DeviceKind> load_device_kind(const std::string& path) {
-  LH_ASSIGN(ConfigFile file, ConfigFile::load(path));
-  file.expect_schema("longhaul/device/1");
-  const Cursor root = file.root();
-  DeviceKind kind;
-  kind.name = root.key("kind").text();
-  kind.title = root.key("title").text();
-  kind.memory = root.key("memory").size(Bytes(1));
-  kind.reserved = root.key("reserved").size();
-  if (kind.reserved >= kind.memory) {
-    root.key("reserved").fail("the runtime leaves no memory for a plan");
-  }
-  const double efficiency = root.key("efficiency").number({.min = 0.01, .max = 1}, 1);
-  const Cursor peak = root.key("peak");
-  for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16}) {
-    const Cursor rate = peak.optional(name_of(precision));
-    if (rate.present()) {
-      kind.rate[static_cast<std::size_t>(precision)] =
-          efficiency * rate.flop_rate(FlopsPerSecond(1));
-    }
-  }
-  const double memory_efficiency = root.key("memory_efficiency").number({.min = 0.01, .max = 1}, 1);
-  kind.memory_rate = memory_efficiency * root.key("memory_bandwidth").rate(BytesPerSecond(1));
-  kind.overhead = root.key("overhead").duration();
-  kind.usd_per_hour = root.optional("price").usd_per_hour();
-  kind.failures_per_hour = root.optional("failures_per_hour").number({.min = 0, .max = 1});
-  constexpr Origin origins[] = {Origin::kAssumed, Origin::kMeasured};
-  kind.origin = origins[root.key("origin").choice({"assumed", "measured"})];
-  kind.source = root.key("source").text();
-  LH_TRY(file.finish());
-  return kind;
-}
-
-Result<DeviceCount> parse_device_count(std::string_view text) {
-  DeviceCount out{1, std::string(text)};
-  const std::size_t x = text.find('x');
-  const std::string_view digits = text.substr(0, x == std::string_view::npos ? 0 : x);
-  if (!digits.empty() &&
-      std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; })) {
-    out.count = digits.size() > 6 ? 0 : std::atoi(std::string(digits).c_str());
-    out.kind = std::string(text.substr(x + 1));
-  }
-  if (out.count < 1 || out.count > kMaxDevicesOfNode || out.kind.empty()) {
-    return invalid(fmt::format("`{}` is not a number of devices", text),
-                   "write 8xv100, or v100 for one");
-  }
-  return out;
 }
 
 Result<std::string> cluster_text(const Trace& trace, const std::string& trace_path,
@@ -520,10 +380,9 @@ Result<std::string> cluster_text(const Trace& trace, const std::string& trace_pa
                      "write site:8xv100,site:4xa100");
     }
     if (trace.find_place(place) < 0) {
-      const std::string near = nearest_word(place, trace.places);
       return invalid(fmt::format("--devices: the trace has no place `{}`", place),
-                     near.empty() ? fmt::format("places: {}", fmt::join(trace.places, ", "))
-                                  : fmt::format("did you mean `{}`?", near));
+                     did_you_mean(place, trace.places,
+                                  fmt::format("places: {}", fmt::join(trace.places, ", "))));
     }
     if (!seen.insert(place).second)
       return invalid(fmt::format("--devices: `{}` appears twice", place));

@@ -12,6 +12,7 @@
 
 #include "core/result.h"
 #include "core/topology.h"
+#include "netsim/device_file.h"
 #include "netsim/trace.h"
 
 namespace longhaul {
@@ -22,16 +23,6 @@ Result<Topology> load_cluster(const std::string& path);
 /// The same from text; relative paths start at `folder`.
 Result<Topology> parse_cluster(std::string_view text, const std::string& name,
                                const std::string& folder);
-
-/// Reads a device file.
-Result<DeviceKind> load_device_kind(const std::string& path);
-
-/// `8xv100` or `v100` (one).
-struct DeviceCount {
-  int count = 0;
-  std::string kind;
-};
-Result<DeviceCount> parse_device_count(std::string_view text);
 
 /// Text of a cluster file for a trace and a list such as `oregon:8xv100,london:4xa100`: one node a
 /// site with those devices. `trace_path` is written as it is given.

@@ -54,6 +54,15 @@ struct Transfer {
   Seconds latency;
 };
 
+/// Simulated time counts 106 days. No step may take more than half of that, so that adding two
+/// times never overflows.
+constexpr Seconds kLongestStep(50.0 * 86400);
+
+/// `time` on the simulated clock, cut at the longest step.
+SimTime on_clock(Seconds time) {
+  return SimTime::from(std::min(time, kLongestStep));
+}
+
 class StepSimulation {
  public:
   StepSimulation(const Topology& topology, const Job& job, const Plan& plan,
@@ -83,7 +92,9 @@ class StepSimulation {
       } else {
         break;
       }
+      if (now_ >= on_clock(kLongestStep)) return too_long();
     }
+    if (flows_ended_ < result_.flows) return too_long();
     return collect();
   }
 
@@ -91,6 +102,11 @@ class StepSimulation {
   struct StageTimes {
     SimTime forward, backward, recompute, update;
   };
+
+  static std::unexpected<Error> too_long() {
+    return infeasible("the step takes longer than 50 days, the most that is simulated",
+                      "look for a rate or a latency with the wrong unit");
+  }
 
   int device_of(int cell) const {
     return plan_.device(cell / plan_.stages(), cell % plan_.stages());
@@ -122,10 +138,10 @@ class StepSimulation {
       const StageShape& shape = shapes[c % shapes.size()];
       const DeviceKind& kind = topology_.kind_of(device_of(static_cast<int>(c)));
       const StageWork work = stage_work(job_.model, shape, plan_.micro_batch);
-      times_.push_back({SimTime::from(compute_time(kind, job_.precision, work.forward)),
-                        SimTime::from(compute_time(kind, job_.precision, work.backward)),
-                        SimTime::from(compute_time(kind, job_.precision, work.recompute)),
-                        SimTime::from(update_time(kind, stage_parameters(job_.model, shape)))});
+      times_.push_back({on_clock(compute_time(kind, job_.precision, work.forward)),
+                        on_clock(compute_time(kind, job_.precision, work.backward)),
+                        on_clock(compute_time(kind, job_.precision, work.recompute)),
+                        on_clock(update_time(kind, stage_parameters(job_.model, shape)))});
     }
     add_exchanges(shapes);
     traffic_.resize(topology_.sites.size() * topology_.sites.size());
@@ -257,7 +273,8 @@ class StepSimulation {
       result_.timeline.push_back(
           {what.op, what.micro_batch, what.from_cell, what.to_cell, what.start, now_});
     }
-    const SimTime arrival = now_ + SimTime::from(what.latency);
+    ++flows_ended_;
+    const SimTime arrival = now_ + on_clock(what.latency);
     if (what.send_node < 0) {
       events_.push(arrival, what.on_arrival);
       return;
@@ -343,7 +360,7 @@ class StepSimulation {
     const int site = topology_.site_of(device_of(cell));
     const Link& link = towards ? topology_.link(site, plan_.coordinator_site)
                                : topology_.link(plan_.coordinator_site, site);
-    return SimTime::from(link.latency);
+    return on_clock(link.latency);
   }
 
   void handle(const Event& event) {
@@ -407,6 +424,7 @@ class StepSimulation {
   NetworkPaths paths_;
   EventQueue<Event> events_;
   SimTime now_;
+  std::size_t flows_ended_ = 0;
   StepResult result_;
 
   std::vector<std::int32_t> waits_;    // by node: what it still waits for

@@ -65,7 +65,8 @@ struct StepOptions {
   bool timeline = false;
 };
 
-/// Errors: those of build_graph (a schedule that dead-locks). The plan must fit topology and job as
+/// Errors: those of build_graph (a schedule that dead-locks); kInfeasible when the step takes more
+/// than 50 days. The plan must fit topology and job as
 /// load_plan checks.
 Result<StepResult> simulate_step(const Topology& topology, const Job& job, const Plan& plan,
                                  const StepOptions& options = {});

@@ -3,10 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
 
 namespace longhaul {
 namespace {
@@ -104,28 +100,6 @@ std::string timeline_json(const StepResult& result, const Topology& topology, co
   }
   out += "\n]}\n";
   return out;
-}
-
-Result<void> write_file(const std::string& path, const std::string& text) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path folder = fs::path(path).parent_path();
-  if (!folder.empty()) fs::create_directories(folder, error);
-  const std::string temporary = path + ".part";
-  const auto give_up = [&](int code) {
-    std::remove(temporary.c_str());
-    return failed(fmt::format("cannot write {}: {}", path, std::strerror(code)));
-  };
-  std::FILE* file = std::fopen(temporary.c_str(), "wb");
-  if (file == nullptr) return give_up(errno);
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const int write_error = errno;
-  const bool closed = std::fclose(file) == 0;
-  if (!written) return give_up(write_error);
-  if (!closed) return give_up(errno);
-  fs::rename(temporary, path, error);
-  if (error) return give_up(error.value());
-  return {};
 }
 
 }  // namespace longhaul

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "core/plan.h"
-#include "core/result.h"
 #include "core/topology.h"
 #include "netsim/step_simulation.h"
 
@@ -14,9 +13,5 @@ namespace longhaul {
 
 /// `result` must have been simulated with StepOptions::timeline.
 std::string timeline_json(const StepResult& result, const Topology& topology, const Plan& plan);
-
-/// Writes `text` to `path` through a temporary file in the same folder, so that a full disk or an
-/// interrupt never leaves half a file under the name. Creates the folder when it is missing.
-Result<void> write_file(const std::string& path, const std::string& text);
 
 }  // namespace longhaul

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
 #include "core/config_cursor.h"
 #include "core/hash.h"
@@ -19,7 +18,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::size_t kMaxTraceBytes = std::size_t{256} << 20;
-constexpr std::size_t kMaxPlaces = 4096;
+constexpr std::size_t kMaxPlaces = 1024;  // as sites of a cluster
 
 enum Column {
   kFrom,
@@ -54,6 +53,7 @@ class TraceReader {
     trace_.hash = hash_text(text_);
     bool has_header = false;
     while (next_line()) {
+      LH_TRY(check_characters());
       if (line_text_.empty() || line_text_.front() == '#') continue;
       LH_ASSIGN(std::vector<Field> fields, split());
       if (!has_header) {
@@ -80,7 +80,7 @@ class TraceReader {
               {trace_.name, line_, column},
               "",
               {}};
-    if (line_text_.size() <= 200) {
+    if (!line_text_.empty() && line_text_.size() <= 200) {
       const auto indent = static_cast<std::size_t>(std::max(0, column - 1));
       out.excerpt = "  " + std::string(line_text_) + "\n  " + std::string(indent, ' ') + "^";
     }
@@ -96,6 +96,18 @@ class TraceReader {
     position_ = end + 1;
     ++line_;
     return true;
+  }
+
+  /// Messages show parts of a line: nothing in it may steer a terminal.
+  Result<void> check_characters() {
+    for (std::size_t i = 0; i < line_text_.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(line_text_[i]);
+      if ((byte >= 0x20 && byte != 0x7f) || byte == '\t') continue;
+      line_text_ = {};  // no excerpt
+      return error(static_cast<int>(i) + 1, fmt::format("control character 0x{:02x}", byte),
+                   "is this a text file?");
+    }
+    return {};
   }
 
   /// Splits at commas; a field may stand in double quotes, a doubled quote being one quote.
@@ -133,10 +145,9 @@ class TraceReader {
     for (std::size_t i = 0; i < fields.size(); ++i) {
       const auto known = std::find(kColumnNames.begin(), kColumnNames.end(), fields[i].text);
       if (known == kColumnNames.end()) {
-        const std::string near =
-            nearest_word(fields[i].text, {kColumnNames.begin(), kColumnNames.end()});
         return error(fields[i].column, fmt::format("unknown column `{}`", fields[i].text),
-                     near.empty() ? header_hint() : fmt::format("did you mean `{}`?", near));
+                     did_you_mean(fields[i].text, {kColumnNames.begin(), kColumnNames.end()},
+                                  header_hint()));
       }
       int& column = columns_[static_cast<std::size_t>(known - kColumnNames.begin())];
       if (column >= 0)
@@ -223,8 +234,8 @@ class TraceReader {
     row.scope = scope == 0 ? LinkScope::kNode : LinkScope::kSitePair;
     LH_ASSIGN(row.time_s, number(fields, kTime, 0, 1e12));
     LH_ASSIGN(const std::optional<double> latency, number(fields, kLatency, 0, 60000));
+    LH_ASSIGN(const std::size_t basis, choice(fields, kBasis, {"one_way", "rtt"}, 2));
     if (latency) {
-      LH_ASSIGN(const std::size_t basis, choice(fields, kBasis, {"one_way", "rtt"}, 2));
       if (basis == 2) {
         return error(field(fields, kLatency).column,
                      "this latency has no `basis`: `rtt` or `one_way`",
@@ -284,14 +295,19 @@ Result<Trace> load_trace(const std::string& path) {
   if (!file) {
     return invalid(fmt::format("cannot read trace {}: {}", path, std::strerror(errno)));
   }
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad() || text.view().empty())
+  std::string text;
+  std::vector<char> piece(1 << 20);
+  while (text.size() <= kMaxTraceBytes && file) {  // a device file has no size to ask for
+    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (file.bad() || text.empty()) {
     return invalid(fmt::format("trace {} is empty or unreadable", path));
-  if (text.view().size() > kMaxTraceBytes) {
+  }
+  if (text.size() > kMaxTraceBytes) {
     return invalid(fmt::format("trace {} is larger than 256 MiB", path));
   }
-  return parse_trace(text.view(), path);
+  return parse_trace(text, path);
 }
 
 Result<Trace> parse_trace(std::string_view text, const std::string& name) {

@@ -230,12 +230,15 @@ std::vector<Scored> structured_candidates(Evaluator& evaluator, std::size_t keep
   return population;
 }
 
-Scored climb(Evaluator& evaluator, const Scored& start, int evaluations, Rng& rng) {
+Scored climb(Evaluator& evaluator, const Scored& start, int evaluations, Rng& rng,
+             const std::function<bool()>& interrupted) {
   Scored best = start;
   Climber climber(evaluator, start.candidate, rng);
   double current = start.seconds;
   std::vector<double> history(kHistory, current);
   for (int i = 0; i < evaluations; ++i) {
+    constexpr int kAsked = 256;  // evaluations; a few milliseconds
+    if (i % kAsked == 0 && interrupted && interrupted()) break;
     if (!climber.move()) continue;
     const double seconds = evaluator.evaluate(climber.candidate());
     double& then = history[static_cast<std::size_t>(i) % kHistory];

@@ -5,6 +5,7 @@
 // do not depend on libm. Everything here is deterministic for its generator; nothing is shared.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "core/rng.h"
@@ -24,7 +25,9 @@ std::vector<Scored> structured_candidates(Evaluator& evaluator, std::size_t keep
 
 /// Improves a candidate by about `evaluations` evaluations and returns the best seen. Moves: swap
 /// two cells, replace a cell's device by an idle one, swap or reverse stages, move a layer.
-Scored climb(Evaluator& evaluator, const Scored& start, int evaluations, Rng& rng);
+/// Ends early when `interrupted` says so.
+Scored climb(Evaluator& evaluator, const Scored& start, int evaluations, Rng& rng,
+             const std::function<bool()>& interrupted = {});
 
 /// A child with some stages of `mother` (their whole data-parallel groups and layers) and as much
 /// of `father` as still fits, the rest filled with unused devices. Not yet improved.

@@ -15,7 +15,7 @@
 namespace longhaul {
 namespace {
 
-constexpr int kMicroBatches[] = {1, 2, 4, 8};
+const std::vector<int> kMicroBatches = {1, 2, 4, 8};
 constexpr int kDtfmRounds = 8;
 constexpr std::int64_t kDtfmEvaluationsPerRound = 20'000;
 
@@ -61,9 +61,9 @@ std::vector<Plan> plans_over(const Topology& topology, const Job& job,
     if (stages * pipelines != count || (limits.stages > 0 && stages != limits.stages)) continue;
     if (limits.pipelines > 0 && pipelines != limits.pipelines) continue;
     std::optional<Layout> layout;
-    for (const int micro_batch : kMicroBatches) {
-      const int wanted = limits.micro_batch > 0 ? limits.micro_batch : job.micro_batch;
-      if (wanted > 0 && micro_batch != wanted) continue;
+    const int fixed = limits.micro_batch > 0 ? limits.micro_batch : job.micro_batch;
+    const std::vector<int> fixed_only = {fixed};
+    for (const int micro_batch : fixed > 0 ? fixed_only : kMicroBatches) {
       if (job.global_batch % micro_batch != 0 || job.global_batch / micro_batch < pipelines)
         continue;
       if (!layout) layout = make_layout(devices, stages);
@@ -93,7 +93,8 @@ Result<JudgedPlan> best_plan(const Topology& topology, const Job& job, const Pol
   const Problem problem(topology, job);
   std::vector<int> devices = problem.usable();
   if (options.limits.stages > 0 && options.limits.pipelines > 0) {
-    const auto cells = static_cast<std::size_t>(options.limits.stages * options.limits.pipelines);
+    const auto cells = static_cast<std::size_t>(options.limits.stages) *
+                       static_cast<std::size_t>(options.limits.pipelines);
     if (cells < devices.size()) devices.resize(cells);
   }
   for (; !devices.empty(); devices.pop_back()) {

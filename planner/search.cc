@@ -83,7 +83,7 @@ class Search {
     }
     LH_TRY(open_branches());
     for (const Round& round : kRounds) {
-      breed(round);
+      if (!breed(round)) break;
       report_progress();
       if (options_.should_stop && options_.should_stop()) break;
     }
@@ -118,7 +118,8 @@ class Search {
     return {};
   }
 
-  void breed(const Round& round) {
+  /// False when it was interrupted; the round then counts for nothing.
+  bool breed(const Round& round) {
     // A grid whose lower bound is above the best plan found cannot win.
     const double incumbent = branches_.front().best();
     std::erase_if(branches_,
@@ -142,8 +143,9 @@ class Search {
         start = cross(evaluator, parents[rng.index(parents.size())],
                       parents[rng.index(parents.size())], rng);
       }
-      offspring[slot] = climb(evaluator, start, evaluations, rng);
+      offspring[slot] = climb(evaluator, start, evaluations, rng, options_.interrupted);
     });
+    if (options_.interrupted && options_.interrupted()) return false;
     for (std::size_t slot = 0; slot < offspring.size(); ++slot) {
       add_to_population(branches_[slot / islands].population, std::move(offspring[slot]),
                         kPopulation);
@@ -151,6 +153,7 @@ class Search {
     result_.evaluations += static_cast<std::int64_t>(active * islands) * evaluations;
     sort_branches(branches_);
     ++round_;
+    return true;
   }
 
   void report_progress() const {

@@ -6,7 +6,8 @@
 // (T1) are judged by simulation (T3), and the best of those is the answer.
 //
 // Deterministic: work is cut into tasks seeded by (seed, grid, round, island) and merged in order;
-// the thread count changes nothing. should_stop is asked between rounds only.
+// the thread count changes nothing. should_stop is asked between rounds only; `interrupted` is
+// asked all the time, by any thread, and the round at hand then counts for nothing.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,7 @@ struct SearchOptions {
   double effort = 1;  // multiplies the evaluations of every round
   GridLimits limits = {};
   std::function<bool()> should_stop = {};
+  std::function<bool()> interrupted = {};
   std::function<void(const SearchProgress&)> on_round = {};
 };
 

@@ -8,12 +8,15 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "core/quantity.h"
+
 namespace longhaul {
 namespace {
 
 namespace fs = std::filesystem;
 
-volatile std::sig_atomic_t g_signal = 0;
+std::atomic<int> g_signal = 0;  // written by the handler, read by any thread
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void remember_signal(int signal) {
   if (g_signal != 0) _exit(128 + signal);
@@ -25,6 +28,11 @@ void remember_signal(int signal) {
 int report_error(const Error& error) {
   fmt::print(stderr, "{}\n", error.text());
   return static_cast<int>(error.code);
+}
+
+std::string not_a_number(const std::string& text) {
+  const Result<double> number = parse_number(text);
+  return number ? "" : number.error().message;
 }
 
 std::string path_from(const std::string& from, const std::string& file) {

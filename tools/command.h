@@ -20,6 +20,9 @@ void add_trace_command(CLI::App& app, int& exit_status);
 /// Prints an error to stderr and answers its exit status.
 int report_error(const Error& error);
 
+/// For options: why `text` is no finite number, or empty. CLI::Range lets `nan` pass.
+std::string not_a_number(const std::string& text);
+
 /// Path of `file` as seen from the folder of `from`, so that files can name each other and move
 /// together.
 std::string path_from(const std::string& from, const std::string& file);

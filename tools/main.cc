@@ -1,7 +1,14 @@
 // The `longhaul` binary: parses the command line and hands over to one command.
 
-#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/config_cursor.h"
 #include "tools/command.h"
 
 int main(int argc, char** argv) {
@@ -19,6 +26,17 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    // CLI11 only says that a subcommand is required when the first word is none of them.
+    std::vector<std::string> commands;
+    for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+    const std::string first = argc > 1 ? argv[1] : "-";
+    if (first.front() != '-' &&
+        std::find(commands.begin(), commands.end(), first) == commands.end()) {
+      const std::string all = fmt::format("commands: {}", fmt::join(commands, ", "));
+      return longhaul::report_error(longhaul::invalid(fmt::format("`{}` is not a command", first),
+                                                      longhaul::did_you_mean(first, commands, all))
+                                        .error());
+    }
     return app.exit(error) == 0 ? 0 : 2;
   }
   return exit_status;

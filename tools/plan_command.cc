@@ -6,14 +6,15 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/file.h"
 #include "core/job.h"
 #include "core/plan.h"
 #include "core/quantity.h"
 #include "netsim/cluster_file.h"
-#include "netsim/timeline.h"
 #include "planner/policies.h"
 #include "planner/search.h"
 #include "tools/command.h"
@@ -73,7 +74,8 @@ Result<Outcome> run_search(const Topology& topology, const Job& job, const Optio
   const auto elapsed = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  search.should_stop = [&] { return InterruptFlag::signal() != 0 || elapsed() > limit.value(); };
+  search.should_stop = [&] { return elapsed() > limit.value(); };
+  search.interrupted = [] { return InterruptFlag::signal() != 0; };
   search.on_round = [&](const SearchProgress& at) {
     progress.show(fmt::format(
         "round {} of {}: best {} ({} x {}, micro-batch {}), bound {}, {} evaluations, {:.1f} s",
@@ -224,6 +226,8 @@ Result<void> make_plan(const Options& options) {
   for (const std::string& assumption : topology.assumptions)
     fmt::print(stderr, "assumed: {}\n", assumption);
 
+  // Whether the plan can be written is known before the search, not after it.
+  LH_TRY(check_writable(options.output));
   const InterruptFlag interrupt;
   LH_ASSIGN(const Outcome outcome, run_policy(options.policy, topology, job, options, limit));
   const Plan& plan = outcome.judged.plan;
@@ -287,20 +291,26 @@ void add_plan_command(CLI::App& app, int& exit_status) {
       ->add_option("--micro-batch", options->limits.micro_batch,
                    "fix the sequences of a micro-batch")
       ->check(CLI::PositiveNumber);
-  command->add_option("--seed", options->seed, "of every random choice")->capture_default_str();
+  // Plan files hold whole numbers of 63 bits; CLI11 takes -1 for the largest of 64.
+  command->add_option("--seed", options->seed, "of every random choice")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{std::numeric_limits<std::int64_t>::max()}))
+      ->capture_default_str();
   options->threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   command->add_option("--threads", options->threads, "change the time, never the plan")
       ->check(CLI::Range(1, 1024));
   command->add_option("--effort", options->effort, "multiplies the search's evaluations")
       ->check(CLI::Range(0.01, 1000.0))
+      ->check(not_a_number)
       ->capture_default_str();
   command->add_option("--time-limit", options->time_limit,
                       "stop after the round that passes it, such as 30s");
   command->add_flag("--json", options->json, "print one JSON document");
-  command->callback([options, command, &exit_status] {
+  command->callback([options, &exit_status] {
     if (options->cluster.empty() && options->trace.empty()) {
       exit_status = report_error(
-          invalid("plan needs --cluster, or --trace with --devices", command->help()).error());
+          invalid("plan needs a cluster",
+                  "--cluster FILE, or --trace FILE with --devices oregon:8xv100,london:4xa100")
+              .error());
       return;
     }
     if (const Result<void> done = make_plan(*options); !done)

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "core/file.h"
 #include "core/job.h"
 #include "core/plan.h"
 #include "core/quantity.h"
@@ -59,6 +60,15 @@ std::string json_text(const Topology& topology, const Job& job, const Plan& plan
   return out.dump(2) + "\n";
 }
 
+/// Points out an input that is not what the plan was made from; 0: the plan does not say.
+void note_change(const std::string& path, std::uint64_t planned, std::uint64_t now) {
+  if (planned == 0 || planned == now) return;
+  fmt::print(
+      stderr,
+      "note: {} has changed since the plan was written; its predictions may no longer hold\n",
+      path);
+}
+
 Result<void> simulate(const Options& options) {
   LH_ASSIGN(const PlanInputs inputs, load_plan_inputs(options.plan));
   const std::string cluster =
@@ -68,13 +78,8 @@ Result<void> simulate(const Options& options) {
   LH_ASSIGN(const Topology topology, load_cluster(cluster));
   LH_ASSIGN(const Job job, load_job(job_path));
   LH_ASSIGN(const PlanFile file, load_plan(options.plan, topology, job));
-  if ((file.cluster_hash != 0 && file.cluster_hash != topology.hash) ||
-      (file.job_hash != 0 && file.job_hash != job.hash)) {
-    fmt::print(
-        stderr,
-        "note: {} has changed since the plan was written; its predictions may no longer hold\n",
-        file.job_hash != 0 && file.job_hash != job.hash ? job_path : cluster);
-  }
+  note_change(cluster, file.cluster_hash, topology.hash);
+  note_change(job_path, file.job_hash, job.hash);
   LH_TRY(check_memory(file.plan, topology, job));
   LH_ASSIGN(const StepResult step,
             simulate_step(topology, job, file.plan, {.timeline = !options.timeline.empty()}));

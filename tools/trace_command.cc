@@ -21,6 +21,7 @@ void add_trace_command(CLI::App& app, int& exit_status) {
   show->add_option("trace", options->file, "trace file (CSV)")->required();
   show->add_option("--percentile", options->percentile, "of latency; 100 minus it of the rate")
       ->check(CLI::Range(0.0, 100.0))
+      ->check(not_a_number)
       ->capture_default_str();
   show->callback([options, &exit_status] {
     const Result<Trace> loaded = load_trace(options->file);

@@ -299,6 +299,17 @@ TEST_F(ClusterFile, the_window_limits_what_was_measured) {
   EXPECT_EQ(rate_with("auto"), 125e6);
 }
 
+TEST_F(ClusterFile, the_round_trip_is_the_sum_of_both_ways) {
+  // 30 ms there and 70 ms back: one window per 0.1 s in either direction.
+  const Topology topology = parsed(
+      cluster(kTwoSites,
+              "{tcp: {streams: 1}, links: [{from: tokyo, to: oregon, latency: 30 ms, bandwidth: "
+              "1 Gbit/s}, {from: oregon, to: tokyo, latency: 70 ms}]}"));
+  EXPECT_NEAR(topology.link(0, 1).rate.value(), 33'554'432, 1e-3);
+  EXPECT_NEAR(topology.link(1, 0).rate.value(), 33'554'432, 1e-3);
+  EXPECT_EQ(topology.link(1, 0).latency, milliseconds(70));
+}
+
 TEST_F(ClusterFile, the_inside_of_a_site_is_assumed_where_nothing_is_said) {
   const Topology topology =
       parsed(cluster("  - {name: a, nodes: [{devices: v100, count: 2}]}\n", "{}"));

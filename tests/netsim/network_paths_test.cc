@@ -95,25 +95,18 @@ TEST(NetworkPaths, a_site_pair_link_is_one_pipe_for_all_nodes) {
   EXPECT_EQ(shared(paths.path(2, 0), paths.path(3, 1)), 2);  // the way back is of nodes still
 }
 
-TEST(NetworkPaths, pipes_of_different_site_pairs_are_different) {
-  // Sites a, b, c of one node each: node numbers equal site numbers, and still no key collides.
-  Topology topology = unit_topology({0, 1, 2});
+TEST(NetworkPaths, a_site_pair_and_a_node_pair_of_equal_numbers_are_different_links) {
+  // Node 0 is at site b (1), node 1 at site c (2), node 2 at site a (0). Sites 0 to 1 are one pipe,
+  // used from node 2 to node 0; nodes 0 to 1 have a link of their own, from site 1 to site 2.
+  Topology topology = unit_topology({1, 2, 0});
   set_link(topology, 0, 1, seconds(0), bytes_per_second(9));
-  set_link(topology, 0, 2, seconds(0), bytes_per_second(9));
   set_link(topology, 1, 2, seconds(0), bytes_per_second(9));
-  link_of(topology, 0, 1).scope = link_of(topology, 1, 0).scope = LinkScope::kSitePair;
+  link_of(topology, 0, 1).scope = LinkScope::kSitePair;
   FlowNetwork network;
   NetworkPaths paths(topology, network);
-  for (int from = 0; from < 3; ++from) {
-    for (int to = 0; to < 3; ++to) {
-      for (int other = 0; other < 3; ++other) {
-        if (from == to || from == other || to == other) continue;
-        EXPECT_EQ(paths.path(from, to).resources.size(), 1u);
-        EXPECT_EQ(shared(paths.path(from, to), paths.path(from, other)), 0);
-        EXPECT_EQ(shared(paths.path(from, to), paths.path(other, to)), 0);
-      }
-    }
-  }
+  EXPECT_EQ(paths.path(2, 0).resources.size(), 1u);
+  EXPECT_EQ(paths.path(0, 1).resources.size(), 1u);
+  EXPECT_EQ(shared(paths.path(2, 0), paths.path(0, 1)), 0);
 }
 
 TEST(NetworkPaths, a_path_is_made_once) {
@@ -128,9 +121,8 @@ TEST(NetworkPaths, a_path_is_made_once) {
   EXPECT_EQ(first->resources, resources);
 }
 
-TEST(NetworkPaths, two_flows_through_an_uplink_get_half_each) {
-  // Uplink 7: the first flow alone 6 (the downlink), both together 3 each; a downlink of 6 is the
-  // tighter one.
+TEST(NetworkPaths, two_flows_through_a_downlink_get_half_each) {
+  // Alone 6, the downlink, which is tighter than the uplink's 7; together 3 each.
   const Topology topology = limited();
   FlowNetwork network;
   NetworkPaths paths(topology, network);

@@ -1,5 +1,7 @@
 #include "netsim/timeline.h"
 
+#include "core/file.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -197,12 +197,12 @@ TEST(ParseTrace, both_sides_of_every_limit) {
   }
 }
 
-TEST(ParseTrace, at_most_4096_places) {
+TEST(ParseTrace, at_most_1024_places) {
   std::string text = "from,to,gbit_per_s\n";
-  for (int i = 1; i < 4096; ++i) text += "p0,p" + std::to_string(i) + ",1\n";
-  EXPECT_EQ(parsed(text).places.size(), 4096u);
+  for (int i = 1; i < 1024; ++i) text += "p0,p" + std::to_string(i) + ",1\n";
+  EXPECT_EQ(parsed(text).places.size(), 1024u);
   EXPECT_TRUE(
-      error_of(text + "p0,p4096,1\n").contains("t.csv:4097:4: error: more than 4096 places"));
+      error_of(text + "p0,p1024,1\n").contains("t.csv:1025:4: error: more than 1024 places"));
 }
 
 TEST(LoadTrace, what_cannot_be_read_is_refused_by_name) {
@@ -264,6 +264,16 @@ TEST(Summarise, latency_and_rate_may_come_from_different_rows) {
   const PairSummary& inside = pair_of(trace, summaries, "a", "a");
   EXPECT_EQ(inside.rows, 0u);
   EXPECT_FALSE(inside.latency);
+}
+
+TEST(Summarise, scope_and_origin_are_those_of_the_last_row) {
+  const Trace trace = parsed(
+      "from,to,gbit_per_s,scope,origin\n"
+      "a,b,1,node,measured\n"
+      "a,b,2,site_pair,modelled\n");
+  const PairSummary pair = summarise(trace, 50)[1];
+  EXPECT_EQ(pair.scope, LinkScope::kSitePair);
+  EXPECT_EQ(pair.origin, Origin::kModelled);
 }
 
 // ---- For people.

@@ -1,0 +1,118 @@
+#include "netsim/known_links.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace longhaul {
+namespace {
+
+constexpr Seconds kAssumedInsideLatency(0.25e-3);
+constexpr double kAssumedInsideGbit = 10;
+
+/// How often each rule was applied.
+struct Counts {
+  int mirrored = 0;
+  int rates = 0;
+  int inside = 0;
+};
+
+/// Takes from the other direction what this one lacks.
+void mirror(KnownLink& link, const KnownLink& back, Counts& counts) {
+  const bool has_own_row = link.latency.has_value();
+  const bool lacks_rate = !link.rate && back.rate;
+  if (!link.latency && back.latency) {
+    link.latency = back.latency;
+    link.jitter = back.jitter;
+    link.latency_origin = Origin::kMirrored;
+    ++counts.mirrored;
+  } else if (lacks_rate) {
+    ++counts.mirrored;
+  }
+  if (lacks_rate) {
+    link.rate = back.rate;
+    link.scope = back.scope;
+    link.rate_origin = Origin::kMirrored;
+    if (!has_own_row) link.loss = back.loss;
+  }
+}
+
+void assume_inside(KnownLink& link) {
+  if (!link.latency) {
+    link.latency = kAssumedInsideLatency;
+    link.latency_origin = Origin::kAssumed;
+  }
+  if (!link.rate) {
+    link.rate = gigabits_per_second(kAssumedInsideGbit);
+    link.rate_origin = Origin::kAssumed;
+  }
+}
+
+BytesPerSecond slowest_nic(const Topology& topology, int site) {
+  BytesPerSecond nic = BytesPerSecond::infinity();
+  for (const Node& node : topology.nodes) {
+    if (node.site == site) nic = std::min(nic, node.nic);
+  }
+  return nic;
+}
+
+bool has_several_nodes(const Topology& topology, int site) {
+  return std::count_if(topology.nodes.begin(), topology.nodes.end(),
+                       [&](const Node& node) { return node.site == site; }) > 1;
+}
+
+}  // namespace
+
+std::vector<LinkProblem> complete_links(Topology& topology, const std::vector<KnownLink>& known) {
+  std::vector<LinkProblem> problems;
+  Counts counts;
+  const int sites = topology.site_count();
+  const auto known_of = [&](int from, int to) -> const KnownLink& {
+    return known[static_cast<std::size_t>(from * sites + to)];
+  };
+  for (int from = 0; from < sites; ++from) {
+    for (int to = 0; to < sites; ++to) {
+      KnownLink link = known_of(from, to);
+      const KnownLink& back = known_of(to, from);
+      mirror(link, back, counts);
+      if (from == to && (!link.latency || !link.rate)) {
+        assume_inside(link);
+        counts.inside += has_several_nodes(topology, from) ? 1 : 0;
+      }
+      const std::string pair =
+          fmt::format("{} and {}", topology.sites[static_cast<std::size_t>(from)].name,
+                      topology.sites[static_cast<std::size_t>(to)].name);
+      if (!link.latency) {
+        if (from < to) {
+          problems.push_back({fmt::format("nothing says how far {} are apart", pair),
+                              "add rows to the trace, or a link under `links`"});
+        }
+        continue;
+      }
+      const Seconds round_trip = *link.latency + back.latency.value_or(*link.latency);
+      if (!link.rate) {
+        const BytesPerSecond nic = std::min(slowest_nic(topology, from), slowest_nic(topology, to));
+        const int streams = topology.tcp.streams == 0 ? kMaxStreams : topology.tcp.streams;
+        link.rate = std::min(nic, streams * (topology.tcp.window / round_trip));
+        link.rate_origin = Origin::kAssumed;
+        ++counts.rates;
+        if (!link.rate->finite()) {
+          problems.push_back({fmt::format("nothing limits the rate between {}", pair),
+                              "give the link a `bandwidth`, the nodes a `nic`, or tcp a `window`"});
+        }
+      }
+      topology.links.push_back(
+          {*link.latency, tcp_rate(topology.tcp, *link.rate, round_trip, link.loss), link.scope,
+           link.loss, link.jitter, link.latency_origin, link.rate_origin});
+    }
+  }
+  const auto note = [&](int count, std::string_view text) {
+    if (count > 0) topology.assumptions.push_back(fmt::format("{} {}", count, text));
+  };
+  note(counts.mirrored, "directions without a measurement mirror the other direction");
+  note(counts.rates, "links without a rate get min(NIC, streams x window / RTT)");
+  note(counts.inside, "sites without an inside link get 0.25 ms and 10 Gbit/s between their nodes");
+  return problems;
+}
+
+}  // namespace longhaul
