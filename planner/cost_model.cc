@@ -435,7 +435,7 @@ double Evaluator::evaluate(const Candidate& candidate) {
     periods_[at(d)] = slowest;
   }
   const double overflow = choose_in_flight(candidate);
-  if (overflow > 0) return kOverflow + overflow;
+  if (overflow > 0) return kOverflow * (1 + overflow);
 
   count_transfers(candidate);
   const int share = std::max(1, static_cast<int>(batches_ / pipelines));

@@ -101,7 +101,7 @@ class Evaluator {
   /// T1 in seconds. A candidate that does not fit its memory costs kOverflow or more, growing with
   /// the overflow, so that a search can find its way back.
   double evaluate(const Candidate& candidate);
-  static constexpr double kOverflow = 1e9;
+  static constexpr double kOverflow = 1e18;  // seconds; times (1 + missing bytes)
 
   /// The complete plan of a candidate: in-flight depths, whole micro-batches, coordinator.
   Plan finish(const Candidate& candidate);

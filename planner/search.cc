@@ -52,9 +52,9 @@ void sort_branches(std::vector<Branch>& branches) {
 
 /// What to say when no grid holds the job.
 Error no_room(const Problem& problem, const std::vector<Branch>& branches) {
-  // The overflow of the branch that comes nearest; Evaluator adds the missing bytes to kOverflow.
+  // The branch that comes nearest; what it lacks is in its cost (see Evaluator::kOverflow).
   const Branch& nearest = branches.front();
-  const double missing = nearest.best() - Evaluator::kOverflow;
+  const double missing = nearest.best() / Evaluator::kOverflow - 1;
   const Job& job = problem.job();
   std::string hint = "add devices or memory, ";
   hint += job.recompute ? "or use a smaller micro-batch" : "or set `recompute: true` in the job";
@@ -122,8 +122,12 @@ class Search {
   bool breed(const Round& round) {
     // A grid whose lower bound is above the best plan found cannot win.
     const double incumbent = branches_.front().best();
-    std::erase_if(branches_,
-                  [&](const Branch& branch) { return branch.bound.seconds > incumbent; });
+    if (incumbent < Evaluator::kOverflow) {
+      const auto loses = [&](const Branch& branch) { return branch.bound.seconds > incumbent; };
+      // Never the incumbent's own, whose bound can lie a rounding above it.
+      branches_.erase(std::remove_if(branches_.begin() + 1, branches_.end(), loses),
+                      branches_.end());
+    }
     const std::size_t active = std::min(round.grids, branches_.size());
     const auto islands = static_cast<std::size_t>(round.islands);
     std::vector<Scored> offspring(active * islands);
