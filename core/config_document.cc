@@ -159,7 +159,8 @@ class TreeBuilder : public YAML::EventHandler {
   ConfigMistake syntax_error(const YAML::Exception& error) const {
     std::size_t at = offset(error.mark);
     const std::string_view why = error.msg;
-    if (why == YAML::ErrorMsg::UNKNOWN_ANCHOR) return alias_at(at);
+    // yaml-cpp 0.8 puts the anchor's name behind it.
+    if (why.starts_with(YAML::ErrorMsg::UNKNOWN_ANCHOR)) return alias_at(at);
     if (why == YAML::ErrorMsg::END_OF_SEQ_FLOW || why == YAML::ErrorMsg::END_OF_MAP_FLOW) {
       // Reported where the file ends; the bracket is where the cure is.
       for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
