@@ -92,9 +92,10 @@ Bytes codec_bytes(Codec codec, double elements, double raw) {
     case Codec::kNone:
       return Bytes(elements * raw);
     case Codec::kBf16:
-      return Bytes(2 * elements + kCodecHeaderBytes);
+      return Bytes(2 * elements + kCodecFrameBytes);
     case Codec::kInt8:
-      return Bytes(elements + 2 * std::ceil(elements / kCodecBlock) + kCodecHeaderBytes);
+      // 32 scales of 2 bytes, those of 2,048 elements, fill 64 bytes.
+      return Bytes(elements + 64 * std::ceil(elements / 2048) + kCodecFrameBytes);
   }
   return Bytes(0);
 }

@@ -52,11 +52,11 @@ Bytes layer_activation_bytes(const ModelShape& model, Precision precision, doubl
 Bytes workspace_bytes(const ModelShape& model, Precision precision, double sequences,
                       bool has_head);
 
-/// Bytes of `elements` under a codec, its 64-byte frame header included (none: no header). `raw`
-/// is the element size when nothing is done. int8: one bf16 scale for 64 elements.
+/// Bytes of `elements` under a codec, its frame included (kernels/codec/tensor_frame.h: a header of
+/// 64 bytes and a checksum of 4; none: no frame). `raw` is the element size when nothing is done.
+/// int8: a bf16 scale for every 64 elements, the scales padded to 64 bytes.
 Bytes codec_bytes(Codec codec, double elements, double raw);
-inline constexpr int kCodecBlock = 64;
-inline constexpr double kCodecHeaderBytes = 64;
+inline constexpr double kCodecFrameBytes = 68;
 
 // ---- stages
 

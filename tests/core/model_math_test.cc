@@ -149,11 +149,11 @@ TEST(TensorBytes, workspace_is_the_mlp_or_where_the_head_is_the_logits) {
 TEST(CodecBytes, counts_header_and_scales) {
   EXPECT_EQ(codec_bytes(Codec::kNone, 100, 4), bytes(400));  // as it is computed, no header
   EXPECT_EQ(codec_bytes(Codec::kNone, 100, 2), bytes(200));
-  EXPECT_EQ(codec_bytes(Codec::kBf16, 100, 4), bytes(64 + 200));
-  // int8: 64 elements share a scale of 2 bytes.
-  EXPECT_EQ(codec_bytes(Codec::kInt8, 1, 4), bytes(64 + 1 + 2));
-  EXPECT_EQ(codec_bytes(Codec::kInt8, 64, 4), bytes(64 + 64 + 2));
-  EXPECT_EQ(codec_bytes(Codec::kInt8, 65, 4), bytes(64 + 65 + 4));
+  EXPECT_EQ(codec_bytes(Codec::kBf16, 100, 4), bytes(68 + 200));
+  // int8: 64 elements share a scale of 2 bytes; scales fill whole 64 bytes.
+  EXPECT_EQ(codec_bytes(Codec::kInt8, 1, 4), bytes(68 + 1 + 64));
+  EXPECT_EQ(codec_bytes(Codec::kInt8, 2048, 4), bytes(68 + 2048 + 64));
+  EXPECT_EQ(codec_bytes(Codec::kInt8, 2049, 4), bytes(68 + 2049 + 128));
 }
 
 // ---- Stages.

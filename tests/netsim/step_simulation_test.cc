@@ -335,18 +335,18 @@ TEST(MessageSize, codecs_act_between_sites_only) {
   job.activations = Codec::kInt8;
   job.gradients = Codec::kBf16;
   topology.tcp.wire_factor = 2;
-  // int8: 130 + 3 scales of 2 bytes + header of 64 = 200.
+  // int8: 130 + scales in 64 bytes + frame of 68 = 262.
   const MessageSize between = activation_message(topology, job, 1, 0, 2);
   EXPECT_EQ(between.raw, bytes(520));
-  EXPECT_EQ(between.wire, bytes(400));
+  EXPECT_EQ(between.wire, bytes(524));
   const MessageSize inside = activation_message(topology, job, 1, 0, 1);
   EXPECT_EQ(inside.raw, bytes(520));
   EXPECT_EQ(inside.wire, bytes(1040));
-  // Two sequences: 260 + 5 x 2 + 64 = 334.
-  EXPECT_EQ(activation_message(topology, job, 2, 2, 0).wire, bytes(668));
-  // bf16 gradients: 2 x 100 + 64.
+  // Two sequences: 260 + 64 + 68 = 392.
+  EXPECT_EQ(activation_message(topology, job, 2, 2, 0).wire, bytes(784));
+  // bf16 gradients: 2 x 100 + 68.
   EXPECT_EQ(gradient_message(topology, job, 100, 0, 2).raw, bytes(400));
-  EXPECT_EQ(gradient_message(topology, job, 100, 0, 2).wire, bytes(528));
+  EXPECT_EQ(gradient_message(topology, job, 100, 0, 2).wire, bytes(536));
   EXPECT_EQ(gradient_message(topology, job, 100, 0, 1).wire, bytes(800));
 }
 
@@ -377,15 +377,15 @@ TEST(StepSimulation, traffic_is_the_sum_of_the_messages) {
 }
 
 TEST(StepSimulation, a_codec_shortens_what_goes_between_sites) {
-  // int8 makes 67 bytes of a unit tensor's 4: at 67 bytes/s it takes 1 s.
+  // int8 makes 133 bytes of a unit tensor's 4: at 133 bytes/s it takes 1 s.
   Topology topology = unit_topology({0, 1});
-  link_of(topology, 0, 1).rate = bytes_per_second(67);
+  link_of(topology, 0, 1).rate = bytes_per_second(133);
   Job job = unit_job(2, 1);
   job.activations = Codec::kInt8;
   const StepResult result = simulated(topology, job, unit_plan(kOneForwardOneBackward, 2, {1}));
   expect_slice(result, Op::kSendActivation, 0, 0, 1, 2);
   EXPECT_EQ(result.traffic[0].raw, bytes(4));
-  EXPECT_EQ(result.traffic[0].wire, bytes(67));
+  EXPECT_EQ(result.traffic[0].wire, bytes(133));
 }
 
 TEST(StepSimulation, money_is_device_time_and_egress) {

@@ -1,0 +1,112 @@
+// Tensors and frames for the codec tests.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/rng.h"
+#include "kernels/codec/tensor_codec.h"
+
+namespace longhaul::fixtures {
+
+using ByteVector = std::vector<std::byte>;
+using Sizes = std::initializer_list<std::size_t>;
+
+/// "4c 48" and so on; blanks and line ends between bytes.
+inline ByteVector bytes_of_hex(const std::string& text) {
+  ByteVector out;
+  for (std::size_t i = 0; i + 1 < text.size();) {
+    if (text[i] == ' ' || text[i] == '\n') {
+      ++i;
+      continue;
+    }
+    out.push_back(static_cast<std::byte>(std::stoi(text.substr(i, 2), nullptr, 16)));
+    i += 2;
+  }
+  return out;
+}
+
+/// Sizes around the ends of registers (8, 16), blocks (64), groups of blocks (512), scale padding
+/// (2048) and pieces (6144).
+inline const std::vector<std::size_t> kSizes = {
+    0,   1,   7,   8,   9,   15,  16,  17,   63,   64,   65,   127,  128,  129,  511,
+    512, 513, 575, 576, 577, 700, 768, 2047, 2048, 2049, 6143, 6144, 6145, 12289};
+
+/// A named family of tensors of any length, all finite.
+struct Family {
+  const char* name;
+  float (*value)(Rng& rng, std::size_t i);
+};
+inline const std::vector<Family> kFamilies = {
+    {"zeros", [](Rng&, std::size_t i) { return i % 3 == 0 ? -0.0f : 0.0f; }},
+    {"uniform", [](Rng& rng, std::size_t) { return static_cast<float>(rng.uniform() - 0.5); }},
+    {"any bits",
+     [](Rng& rng, std::size_t) {
+       // All exponents but the last one, which is that of Inf and NaN.
+       const auto bits = static_cast<std::uint32_t>(rng.next());
+       return std::bit_cast<float>((bits & 0x7f800000u) == 0x7f800000u ? bits ^ 0x800000u : bits);
+     }},
+    {"denormals",
+     [](Rng& rng, std::size_t) {
+       return std::bit_cast<float>(static_cast<std::uint32_t>(rng.next()) & 0x807fffffu);
+     }},
+    {"barely normal",
+     [](Rng& rng, std::size_t) { return static_cast<float>((rng.uniform() - 0.5) * 0x1p-118); }},
+    {"huge",
+     [](Rng& rng, std::size_t i) {
+       const float top = std::numeric_limits<float>::max();
+       return i % 64 == 0 ? -top : top * static_cast<float>(rng.uniform());
+     }},
+    {"one outlier",
+     [](Rng& rng, std::size_t i) {
+       return static_cast<float>((rng.uniform() - 0.5) * (i % 640 == 5 ? 1e6 : 1e-3));
+     }},
+    {"ties",  // whole and half numbers up to the peak of every block, 127
+     [](Rng& rng, std::size_t i) {
+       return i % 64 == 0 ? 127.0f : static_cast<float>(rng.below(254)) / 2 - 63.5f;
+     }},
+};
+
+inline std::vector<float> tensor_of(const Family& family, std::size_t n) {
+  Rng rng(family.name, n);
+  std::vector<float> x(n);
+  for (std::size_t i = 0; i < n; ++i) x[i] = family.value(rng, i);
+  return x;
+}
+
+/// The frame of x, as long as it is.
+inline ByteVector encode(std::span<const float> x, TensorCodec codec,
+                         const CodecKernels& kernels = best_kernels()) {
+  // The filling shows bytes that an encoder forgets to write.
+  ByteVector frame(tensor_frame_capacity(codec, Precision::kFp32, x.size()), std::byte{0xa5});
+  const auto bytes = encode_tensor(flat_view(x), {.codec = codec, .step = 3}, frame, kernels);
+  LH_CHECK(bytes.has_value(), "the tensors of the tests can be encoded");
+  frame.resize(*bytes);
+  return frame;
+}
+
+inline std::vector<float> decode(std::span<const std::byte> frame, std::size_t n,
+                                 const CodecKernels& kernels = best_kernels()) {
+  std::vector<float> x(n, -77.0f);
+  const auto header = decode_tensor(frame, std::span<float>(x), kernels);
+  LH_CHECK(header.has_value(), "the frames of the tests can be decoded");
+  return x;
+}
+
+/// Equal to the last bit, -0 and NaN included.
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace longhaul::fixtures

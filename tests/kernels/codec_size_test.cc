@@ -1,0 +1,26 @@
+// What the planner prices is what the codecs write.
+
+#include <gtest/gtest.h>
+
+#include "core/model_math.h"
+#include "kernels/codec/tensor_frame.h"
+
+namespace longhaul {
+namespace {
+
+TEST(CodecSize, prices_are_the_frames_real_sizes) {
+  for (const std::uint64_t n :
+       {1u, 63u, 64u, 65u, 2047u, 2048u, 2049u, 4096u, 4194304u, 4194305u}) {
+    const auto priced = [&](Codec codec) {
+      return codec_bytes(codec, static_cast<double>(n), 4).value();
+    };
+    const auto written = [&](TensorCodec codec) {
+      return static_cast<double>(tensor_frame_bytes(codec, Precision::kFp32, n));
+    };
+    EXPECT_EQ(priced(Codec::kBf16), written(TensorCodec::kBf16)) << n;
+    EXPECT_EQ(priced(Codec::kInt8), written(TensorCodec::kQ8)) << n;
+  }
+}
+
+}  // namespace
+}  // namespace longhaul
