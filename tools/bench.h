@@ -28,6 +28,8 @@ int report(const std::string& suite, const std::vector<BenchFigure>& figures);
 int bench_dtfm(bool quick, int threads);
 /// Our plan against the other policies on eight-cities and (not quick) ten-cities.
 int bench_planner(bool quick, int threads);
+/// Speed of the CPU kernels on one core.
+int bench_kernels(bool quick, int threads);
 /// Speed of the step simulation.
 int bench_netsim(bool quick, int threads);
 
