@@ -1,0 +1,57 @@
+// Messages between the ranks of a job, by name. What collectives, pipelines and control speak; a
+// Mesh hides connections, frames and chunks.
+//
+// A message is named by (term, operation, segment, sender): see encode_operation in frame.h. It is
+// sent once and received once; the receiver posts a buffer of exactly its size, before or after it
+// arrives. What arrives before its receive is posted waits in a store of bounded size (see
+// MeshLimits); overflow is an error of the peer's connection. Order between messages is not
+// promised.
+//
+// Everything happens in tasks of the process's event loop; completions are posted, never called
+// from inside send or receive.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "core/result.h"
+#include "executor/runtime/event_loop.h"
+
+namespace longhaul {
+
+struct MeshLimits {
+  std::size_t early_bytes = std::size_t{64} << 20;  // of one peer, not yet asked for
+  std::size_t chunk_bytes = std::size_t{1} << 20;   // of one frame's payload
+};
+
+class Mesh {
+ public:
+  virtual ~Mesh() = default;
+
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+
+  /// Sends `payload`, which must stay valid until `sent`. To oneself is not allowed.
+  virtual void send(int peer, std::uint64_t operation, std::uint32_t segment,
+                    std::span<const std::byte> payload, Task sent) = 0;
+  /// Receives into `buffer`, which must stay valid until `received`; a message of another size is
+  /// an error of the peer's connection. A name is posted once.
+  virtual void receive(int peer, std::uint64_t operation, std::uint32_t segment,
+                       std::span<std::byte> buffer, Task received) = 0;
+
+  /// A short text (at most kMaxControlPayload bytes) to a peer, in order with other control
+  /// messages between the two.
+  virtual void send_control(int peer, const std::string& text) = 0;
+  /// Called for each control message, and once for each peer that is lost (its messages will never
+  /// complete). Must be set before the first task that could deliver one ends.
+  virtual void on_control(std::function<void(int peer, const std::string& text)> handler) = 0;
+  virtual void on_lost(std::function<void(int peer, const Error& why)> handler) = 0;
+
+  /// Messages of older terms are dropped and counted; posted receives of older terms are forgotten.
+  virtual void set_term(std::uint32_t term) = 0;
+};
+
+}  // namespace longhaul
