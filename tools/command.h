@@ -13,6 +13,7 @@ class App;
 
 namespace longhaul {
 
+void add_data_command(CLI::App& app, int& exit_status);
 void add_plan_command(CLI::App& app, int& exit_status);
 void add_simulate_command(CLI::App& app, int& exit_status);
 void add_trace_command(CLI::App& app, int& exit_status);

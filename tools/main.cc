@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   longhaul::add_plan_command(app, exit_status);
   longhaul::add_simulate_command(app, exit_status);
   longhaul::add_trace_command(app, exit_status);
+  longhaul::add_data_command(app, exit_status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
