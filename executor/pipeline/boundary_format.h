@@ -1,0 +1,45 @@
+// How a boundary tensor is written on the wire: the place of the job's codec. A pipeline encodes
+// what it sends and decodes what it received, both as part of the instruction that computes with
+// the tensor, on the compute thread.
+//
+// Invariant: where the schedule recomputes, an activation is decoded twice, so decoding must give
+// the same bits each time.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "core/result.h"
+#include "core/schedule.h"
+
+namespace longhaul {
+
+/// Which tensor: what a codec with a memory of its own tells senders and receivers apart by.
+struct BoundaryTensor {
+  Op op = Op::kSendActivation;  // or kSendGradient, on either side
+  int micro_batch = 0;
+  int peer = 0;  // cell at the other end
+};
+
+class BoundaryFormat {
+ public:
+  virtual ~BoundaryFormat() = default;
+  /// The same for every tensor of that many elements.
+  virtual std::size_t wire_bytes(std::size_t elements) const = 0;
+  virtual Result<void> encode(const BoundaryTensor& which, std::span<const float> tensor,
+                              std::span<std::byte> wire) = 0;
+  virtual Result<void> decode(const BoundaryTensor& which, std::span<const std::byte> wire,
+                              std::span<float> tensor) = 0;
+};
+
+/// fp32, little-endian, as computed: the codec `none`.
+class Fp32Boundary final : public BoundaryFormat {
+ public:
+  std::size_t wire_bytes(std::size_t elements) const override { return elements * sizeof(float); }
+  Result<void> encode(const BoundaryTensor& which, std::span<const float> tensor,
+                      std::span<std::byte> wire) override;
+  Result<void> decode(const BoundaryTensor& which, std::span<const std::byte> wire,
+                      std::span<float> tensor) override;
+};
+
+}  // namespace longhaul

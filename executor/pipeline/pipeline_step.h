@@ -1,0 +1,216 @@
+// Runs one tasklet's list of one step: the interpreter of core/schedule.h.
+//
+// Each lane runs its instructions in list order, one at a time; an instruction begins when its lane
+// is free and its `after` are done. So tensors are computed while earlier ones travel. What else an
+// instruction can wait for is memory or input that is still on its way:
+//   FWD, RECOMPUTE   the tokens of the micro-batch, asked for K + 1 micro-batches ahead
+//   FWD, BWD         a buffer for the result, when `sent` of a message K micro-batches earlier has
+//                    not come yet (its receiver has had it for long)
+//   RECV_*           the message
+//
+// What crosses a stage boundary goes through message buffers, which a FWD or BWD decodes its input
+// from and encodes its result into. So a micro-batch's own memory is free for the incoming gradient
+// as soon as its forward is over, whether or not the activation has been sent. Receives are posted
+// before the peer can send, so nothing waits in the mesh's store within a step:
+//
+//   buffer                      how many              held from            until
+//   activation from previous    K of the previous     receive posted       FWD, or BWD if
+//   recomputed activation to next          K                     FWD begins           sent gradient
+//   from next          K                     receive posted       BWD gradient to previous        K
+//   of the previous     BWD begins           sent
+//
+// K is the most micro-batches that a stage has between FWD and BWD by its list. K bounds suffice:
+// a stage's FWD m + K comes after its BWD m, and so after all messages about m. A stage has K
+// micro-batches of storage, and 1 where its list recomputes right before each backward.
+//
+// A stage's gradients are zeroed when its first instruction computes, and the two parts of a tied
+// embedding that one stage holds are added with its last BWD: what REDUCE finds is this step's sum.
+//
+// Messages are named (step, op of the send, micro-batch, stage of the sender), see frame.h.
+//
+// Threads: the loop's, except for tensor work, which runs where the queue runs it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/schedule.h"
+#include "core/units.h"
+#include "executor/pipeline/boundary_format.h"
+#include "executor/pipeline/stage_storage.h"
+#include "executor/pipeline/token_source.h"
+#include "executor/runtime/event_loop.h"
+#include "executor/transport/mesh.h"
+#include "kernels/compute_queue.h"
+#include "kernels/gpt2.h"
+
+namespace longhaul {
+
+/// What is not the pipeline's own business. Called on the loop's thread when the instruction's turn
+/// has come; it is over when `done` is called, then or later. An empty hook is over at once.
+struct PipelineHooks {
+  using Done = std::move_only_function<void(Result<void>)>;
+  using Hook = std::function<void(Done)>;
+  Hook reduce;
+  Hook tied_reduce;
+  Hook prepare;
+  /// Has the compute lane to itself, and the stage: no work of the step is in the queue.
+  Hook update;
+};
+
+/// What a tasklet's steps have in common. All of it outlives them; the queue outlives the mesh too,
+/// which may hold on to message buffers after a step was aborted.
+struct PipelineContext {
+  const Schedule* schedule = nullptr;
+  int cell = 0;
+  std::vector<int> rank_of_cell;  // in the mesh
+  Gpt2Stage* stage = nullptr;
+  StageStorage* storage = nullptr;
+  ComputeQueue* queue = nullptr;
+  StreamId stream{};  // where the stage's work goes
+  Mesh* mesh = nullptr;
+  EventLoop* loop = nullptr;
+  TokenSource* tokens = nullptr;  // may be null for a stage without embedding and head
+  BoundaryFormat* format = nullptr;
+  PipelineHooks hooks;
+};
+
+struct InstructionTimes {
+  /// It had all it waits for. Of a receive: its lane was free and its `after` were done, so that
+  /// the wait for the message is inside.
+  Seconds start;
+  Seconds end;
+};
+
+struct StepResult {
+  /// On a stage with head: one unscaled loss a row, micro-batch after micro-batch; ops::add_losses
+  /// makes the step's loss of them. Elsewhere empty.
+  std::vector<float> losses;
+  std::vector<InstructionTimes> times;  // [instruction], in the loop's time
+};
+
+/// The most micro-batches that are between their FWD and their BWD at once, by the list.
+int micro_batches_in_flight(const TaskletSchedule& tasklet);
+
+class PipelineStep {
+ public:
+  using Completion = std::move_only_function<void(Result<StepResult>)>;
+
+  struct Options {
+    std::uint32_t step = 0;  // < 2^28
+    float loss_scale = 1;    // 1 / (target tokens of the step)
+  };
+
+  /// Stage, storage and list must belong together; a list that dead-locks (build_graph) never ends.
+  PipelineStep(const PipelineContext& context, const Options& options);
+  /// Work that is in the queue does nothing any more; what is running goes on to use the stage,
+  /// which must outlive it. To know when that is over, abort first.
+  ~PipelineStep();
+  PipelineStep(const PipelineStep&) = delete;
+  PipelineStep& operator=(const PipelineStep&) = delete;
+
+  /// Once. The completion comes in a task of its own: with the result, or with the first error of
+  /// device, tokens, codec or hooks, when the queue no longer uses the stage. A lost peer is no
+  /// error here: its messages stay away until the owner, whom the mesh tells, aborts.
+  void start(Completion done);
+
+  /// Ends the step: no completion, no more messages, no more hooks. `released` comes in a task of
+  /// its own when the queue no longer uses the stage. Buffers that the mesh still uses are freed
+  /// when it lets go of them; a term must end before the names of its messages are posted again.
+  /// Hooks that have begun are their owner's to end; it does not matter if they still call back.
+  /// A hook may call this; it must not destroy the step before it returns.
+  void abort(Task released);
+
+ private:
+  /// One lane, in the case of sends and receives of one peer.
+  struct LaneState {
+    Lane lane = Lane::kCompute;
+    int peer = -1;
+    std::vector<std::int32_t> instructions;
+    std::size_t next = 0;     // to begin, or running
+    bool is_running = false;  // next has begun
+    Seconds free_since;
+    // Of sends and receives: message buffers.
+    int limit = 0;
+    int taken = 0;
+    std::size_t posted = 0;  // receives that the mesh has been given
+  };
+
+  /// A tensor on its way in or out.
+  struct Message {
+    StageStorage::Wire wire;
+    bool has_arrived = false;
+  };
+
+  struct MicroBatchState {
+    std::shared_ptr<Gpt2MicroBatch> batch;
+    std::shared_ptr<StageTokens> tokens;
+    bool has_tokens = false;
+    Message activation_in, activation_out, gradient_in, gradient_out;
+  };
+
+  /// What work in the queue needs when the step may be gone.
+  struct Shared;
+
+  const Instruction& at(std::int32_t index) const;
+  MicroBatchState& state_of(const Instruction& instruction);
+  Message& message_of(const Instruction& instruction);
+  LaneState* lane(Lane lane, int peer);
+  std::uint64_t name_of_message(const Instruction& instruction) const;
+  int rank_of(int cell) const;
+
+  void advance();
+  bool begin_next(LaneState& lane);
+  bool is_ready(const Instruction& instruction) const;
+  /// Takes what the instruction needs; false while something is missing.
+  bool prepare_compute(const Instruction& instruction);
+  bool take_output(Lane out, int peer, Message& message);
+  void submit(std::int32_t index);
+  std::move_only_function<Result<void>()> work_of(std::int32_t index);
+  void computed(std::int32_t index);
+  void send(std::int32_t index);
+  void run_hook(std::int32_t index);
+  void finish(std::int32_t index);
+  void give_back(Message& message, Lane lane, int peer);
+
+  void post_receives();
+  void fetch_tokens();
+  void stop(std::optional<Error> error);
+  void settle();
+
+  const PipelineContext context_;
+  const Options options_;
+  const TaskletSchedule& tasklet_;
+  const int previous_;  // cells; -1 where there is none
+  const int next_;
+  int in_flight_ = 0;
+  bool recomputes_ = false;
+  std::int32_t first_compute_ = -1;
+  std::int32_t last_backward_ = -1;
+
+  std::vector<LaneState> lanes_;
+  std::vector<MicroBatchState> states_;  // [micro_batch]
+  std::vector<bool> done_;               // [instruction]
+  std::size_t done_count_ = 0;
+  int tokens_fetched_ = 0;
+  int tokens_held_ = 0;
+  std::vector<InstructionTimes> times_;
+
+  bool is_advancing_ = false;
+  bool advance_again_ = false;
+  bool is_computing_ = false;  // work is in the queue
+  bool is_stopped_ = false;
+  Completion completion_;
+  Task released_;
+  std::optional<Error> error_;
+
+  /// Owned here and by the work in the queue.
+  std::shared_ptr<Shared> shared_;
+  /// Owned here alone; callbacks hold weak references, to do nothing once the step is gone.
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+};
+
+}  // namespace longhaul

@@ -1,0 +1,140 @@
+// Mesh in memory for tests, on any event loop: messages take time, overtake one another, and every
+// promise about buffers is checked. A payload must not change before `sent`; a posted buffer is
+// filled with 0xff (NaN as floats) and must be left alone until its message is there.
+//
+// A message holds its link for send_time, then travels for latency. With jitter j each of the two
+// is stretched by up to that factor, by seed, and `sent` may come long after the message arrived.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/rng.h"
+#include "executor/transport/mesh.h"
+
+namespace longhaul {
+
+class FakeMeshNetwork {
+ public:
+  FakeMeshNetwork(EventLoop& loop, int ranks, std::uint64_t seed)
+      : loop_(loop), rng_("mesh", seed) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      ends_.push_back(std::make_unique<End>(*this, rank));
+    }
+  }
+
+  Mesh& mesh(int rank) { return *ends_[static_cast<std::size_t>(rank)]; }
+
+  Seconds send_time;
+  Seconds latency;
+  double jitter = 0;
+  Seconds sent_lag;  // of `sent`, after the payload has left
+  /// Ranks whose messages are lost; their `sent` comes all the same.
+  std::set<int> mute;
+
+  /// Messages that came before their receive was posted.
+  int early() const { return early_; }
+  /// Receives that are posted and have no message yet.
+  std::size_t waiting() const { return posted_.size(); }
+
+ private:
+  using Payload = std::vector<std::byte>;
+  /// from, to, operation, segment.
+  using Name = std::tuple<int, int, std::uint64_t, std::uint32_t>;
+  struct Posted {
+    std::span<std::byte> buffer;
+    Task received;
+  };
+
+  class End final : public Mesh {
+   public:
+    End(FakeMeshNetwork& network, int rank) : network_(network), rank_(rank) {}
+    int rank() const override { return rank_; }
+    int ranks() const override { return static_cast<int>(network_.ends_.size()); }
+    void send(int peer, std::uint64_t operation, std::uint32_t segment,
+              std::span<const std::byte> payload, Task sent) override {
+      ASSERT_NE(peer, rank_);
+      network_.send({rank_, peer, operation, segment}, payload, std::move(sent));
+    }
+    void receive(int peer, std::uint64_t operation, std::uint32_t segment,
+                 std::span<std::byte> buffer, Task received) override {
+      network_.receive({peer, rank_, operation, segment}, {buffer, std::move(received)});
+    }
+    void send_control(int, const std::string&) override { FAIL() << "not used by a pipeline"; }
+    void on_control(std::function<void(int, const std::string&)>) override {}
+    void on_lost(std::function<void(int, const Error&)>) override {}
+    void set_term(std::uint32_t) override { network_.forget_receives(rank_); }
+
+   private:
+    FakeMeshNetwork& network_;
+    const int rank_;
+  };
+
+  Seconds stretched(Seconds time) { return time * (1 + jitter * rng_.uniform()); }
+
+  void send(const Name& name, std::span<const std::byte> payload, Task sent) {
+    ASSERT_TRUE(sent_names_.insert(name).second) << "a message is sent once";
+    auto copy = std::make_shared<const Payload>(payload.begin(), payload.end());
+    const Seconds arrival = stretched(send_time) + stretched(latency);
+    const Seconds release = jitter > 0 ? arrival * (2 * rng_.uniform()) : send_time + sent_lag;
+    loop_.after(release, [copy, payload, sent = std::move(sent)]() mutable {
+      EXPECT_TRUE(std::ranges::equal(*copy, payload)) << "changed before it was sent";
+      sent();
+    });
+    if (mute.contains(std::get<0>(name))) return;
+    loop_.after(arrival, [this, name, copy] {
+      const auto posted = posted_.find(name);
+      if (posted == posted_.end()) {
+        ++early_;
+        arrived_.emplace(name, copy);
+        return;
+      }
+      Posted receive = std::move(posted->second);
+      posted_.erase(posted);
+      deliver(std::move(receive), *copy);
+    });
+  }
+
+  void receive(const Name& name, Posted receive) {
+    ASSERT_TRUE(posted_names_.insert(name).second) << "a name is posted once";
+    std::ranges::fill(receive.buffer, std::byte{0xff});
+    const auto arrived = arrived_.find(name);
+    if (arrived == arrived_.end()) {
+      posted_.emplace(name, std::move(receive));
+      return;
+    }
+    const auto payload = arrived->second;
+    arrived_.erase(arrived);
+    deliver(std::move(receive), *payload);
+  }
+
+  void deliver(Posted receive, const Payload& payload) {
+    ASSERT_EQ(receive.buffer.size(), payload.size());
+    EXPECT_TRUE(std::ranges::all_of(receive.buffer, [](std::byte b) {
+      return b == std::byte{0xff};
+    })) << "touched while the mesh had it";
+    std::ranges::copy(payload, receive.buffer.begin());
+    loop_.post(std::move(receive.received));
+  }
+
+  void forget_receives(int rank) {
+    std::erase_if(posted_, [rank](const auto& entry) { return std::get<1>(entry.first) == rank; });
+  }
+
+  EventLoop& loop_;
+  Rng rng_;
+  std::vector<std::unique_ptr<End>> ends_;
+  std::map<Name, Posted> posted_;
+  std::map<Name, std::shared_ptr<const Payload>> arrived_;
+  std::set<Name> sent_names_, posted_names_;
+  int early_ = 0;
+};
+
+}  // namespace longhaul
