@@ -9,6 +9,10 @@
 //
 // Everything happens in tasks of the process's event loop; completions are posted, never called
 // from inside send or receive.
+//
+// A buffer is in use until its completion is called or destroyed. A message that is forgotten (its
+// term is over, its peer lost) has its completion destroyed as soon as no byte of the buffer will
+// be read or written any more: a completion that owns the buffer keeps it exactly long enough.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +27,7 @@
 namespace longhaul {
 
 struct MeshLimits {
-  std::size_t early_bytes = std::size_t{64} << 20;  // of one peer, not yet asked for
+  std::size_t early_bytes = std::size_t{64} << 20;  // of one peer, not yet asked for, with headers
   std::size_t chunk_bytes = std::size_t{1} << 20;   // of one frame's payload
 };
 
@@ -34,11 +38,11 @@ class Mesh {
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
 
-  /// Sends `payload`, which must stay valid until `sent`. To oneself is not allowed.
+  /// Sends `payload`, which must stay valid as said above. To oneself is not allowed.
   virtual void send(int peer, std::uint64_t operation, std::uint32_t segment,
                     std::span<const std::byte> payload, Task sent) = 0;
-  /// Receives into `buffer`, which must stay valid until `received`; a message of another size is
-  /// an error of the peer's connection. A name is posted once.
+  /// Receives into `buffer`, which must stay valid as said above; a message of another size is an
+  /// error of the peer's connection. A name is posted once.
   virtual void receive(int peer, std::uint64_t operation, std::uint32_t segment,
                        std::span<std::byte> buffer, Task received) = 0;
 
@@ -50,7 +54,8 @@ class Mesh {
   virtual void on_control(std::function<void(int peer, const std::string& text)> handler) = 0;
   virtual void on_lost(std::function<void(int peer, const Error& why)> handler) = 0;
 
-  /// Messages of older terms are dropped and counted; posted receives of older terms are forgotten.
+  /// Messages of older terms are dropped and counted; posted receives and what has not left of sent
+  /// messages of older terms are forgotten. Messages of newer terms wait as early ones.
   virtual void set_term(std::uint32_t term) = 0;
 };
 

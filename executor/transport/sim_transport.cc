@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 namespace longhaul {
@@ -22,6 +23,9 @@ struct SimNetwork::Pipe {
     Connection* connection = nullptr;  // null once closed or destroyed
     Seconds link_free;                 // when its last byte will have left
     std::size_t queued = 0;
+    /// Frames on their way here, oldest first. Whichever timer fires takes the oldest, so that
+    /// frames keep their order even where the loop stretches timers.
+    std::deque<std::vector<std::byte>> incoming;
   };
   End ends[2];
   bool broken = false;
@@ -62,9 +66,10 @@ class SimConnection : public Connection {
                            if (pipe->ends[side].connection != nullptr && task) task();
                          });
     if (network_.black_holes_[route]) return;
-    network_.loop_.after(left + link.latency - network_.loop_.now(),
-                         [&network = network_, pipe = pipe_, to = 1 - side_,
-                          frame = std::move(bytes)] { arrive(network, *pipe, to, frame); });
+    theirs().incoming.push_back(std::move(bytes));
+    network_.loop_.after(
+        left + link.latency - network_.loop_.now(),
+        [&network = network_, pipe = pipe_, to = 1 - side_] { arrive(network, pipe, to); });
   }
 
   std::size_t queued_bytes() const override { return pipe_->ends[side_].queued; }
@@ -101,29 +106,37 @@ class SimConnection : public Connection {
     if (handler != nullptr) handler->closed(*connection, failed(why).error());
   }
 
-  static void arrive(SimNetwork& network, SimNetwork::Pipe& pipe, int side,
-                     const std::vector<std::byte>& frame) {
-    End& end = pipe.ends[side];
-    if (end.connection == nullptr || pipe.broken) return;
+  /// The receiving end gives up: its handler is told, and so is the peer, as a socket would.
+  static void refuse(SimNetwork& network, const std::shared_ptr<SimNetwork::Pipe>& pipe, int side,
+                     const std::string& why) {
+    finish(pipe->ends[side], why);
+    tell(network, pipe, 1 - side, "the peer closed the connection");
+  }
+
+  static void arrive(SimNetwork& network, const std::shared_ptr<SimNetwork::Pipe>& pipe, int side) {
+    End& end = pipe->ends[side];
+    const std::vector<std::byte> frame = std::move(end.incoming.front());
+    end.incoming.pop_front();
+    if (end.connection == nullptr || pipe->broken) return;
     const std::span bytes(frame);
     const Result<FrameHeader> header = decode_frame_header(bytes.first<kFrameHeaderBytes>());
-    if (!header) return finish(end, header.error().message);
+    if (!header) return refuse(network, pipe, side, header.error().message);
     const std::span<const std::byte> payload = bytes.subspan(kFrameHeaderBytes);
     if (payload_checksum(payload) != header->payload_crc) {
-      return finish(end, "a frame's payload does not match its checksum");
+      return refuse(network, pipe, side, "a frame's payload does not match its checksum");
     }
     LH_CHECK(end.handler != nullptr, "a connection gets its handler before its first frame");
     std::span<std::byte> buffer;
     if (!payload.empty()) {
       const auto named = end.handler->buffer_for(*end.connection, *header);
-      if (!named) return finish(end, "a frame came that nobody waits for");
+      if (end.connection == nullptr) return;  // the handler closed it
+      if (!named) return refuse(network, pipe, side, "a frame came that nobody waits for");
       LH_CHECK(named->size() == payload.size(), "a payload's buffer has its size");
       buffer = *named;
       std::copy(payload.begin(), payload.end(), buffer.begin());
     }
     ++network.delivered_;
-    // buffer_for may have closed the connection.
-    if (end.connection != nullptr) end.handler->received(*end.connection, *header, buffer);
+    end.handler->received(*end.connection, *header, buffer);
   }
 
   SimNetwork& network_;

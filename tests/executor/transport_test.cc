@@ -31,7 +31,7 @@ class World {
 
 class SimWorld : public World {
  public:
-  SimWorld() : network(sim_loop, 1) {}
+  explicit SimWorld(std::uint64_t seed = 1) : network(sim_loop, seed) {}
   EventLoop& loop() override { return sim_loop; }
   std::unique_ptr<Transport> make_transport(const std::string& host) override {
     return network.make_transport(host);
@@ -283,16 +283,39 @@ TEST(SimTransport, a_killed_process_is_never_called_and_its_peer_sees_a_reset) {
   EXPECT_TRUE(pair.server_side.reason.empty());
 }
 
+TEST(SimTransport, frames_keep_their_order_on_a_loop_that_stretches_timers) {
+  SimEventLoop loop(7, 2.0);
+  SimNetwork network(loop, 7);
+  const std::unique_ptr<Transport> server = network.make_transport("east");
+  const std::unique_ptr<Transport> client = network.make_transport("west");
+  Recorder server_side, client_side;
+  std::unique_ptr<Connection> at_server, at_client;
+  const std::string address =
+      *server->listen("east:0", [&](std::unique_ptr<Connection> connection) {
+        at_server = std::move(connection);
+        at_server->set_handler(&server_side);
+      });
+  client->dial(address, Seconds(60), [&](Result<std::unique_ptr<Connection>> connection) {
+    at_client = std::move(*connection);
+    at_client->set_handler(&client_side);
+  });
+  ASSERT_TRUE(loop.run_until_idle(Seconds(100)));
+  const std::vector<std::byte> payload = pattern(10);
+  for (std::uint32_t i = 0; i < 200; ++i) at_client->send(data_frame(i), payload, [] {});
+  ASSERT_TRUE(loop.run_until_idle(Seconds(200)));
+  ASSERT_EQ(server_side.headers.size(), 200u);
+  for (std::uint32_t i = 0; i < 200; ++i) EXPECT_EQ(server_side.headers[i].segment, i);
+}
+
 TEST(SimTransport, a_corrupted_frame_is_never_delivered) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    SimEventLoop loop;
-    SimNetwork network(loop, seed);
-    SimWorld world;
+    SimWorld world(seed);
     Pair pair(world);
     world.network.corrupt_next("west", "east");
     const std::vector<std::byte> payload = pattern(100);
     pair.at_client->send(data_frame(0), payload, [] {});
-    world.run_until([&] { return !pair.server_side.reason.empty(); });
+    world.run_until(
+        [&] { return !pair.server_side.reason.empty() && !pair.client_side.reason.empty(); });
     EXPECT_TRUE(pair.server_side.headers.empty());
   }
 }

@@ -1,0 +1,79 @@
+// A Mesh on a Transport: one connection between every two ranks of a job.
+//
+// Every rank listens on its own address and dials all lower ranks. The dialler opens with HELLO,
+// the listener answers HELLO_ACK, or ERROR with a sentence and the end of the connection. Both
+// frames have no payload; of their header (frame.h) they use
+//
+//   job, term     those of the mesh           operation   number of ranks
+//   sender        the rank that sends         segment     the rank that is meant
+//
+// and all five are checked, so that a rank of another job, a wrong address list and a second
+// process of one rank are refused by name. A refused dialler fails at once; a listener that refused
+// somebody goes on waiting for the right one until its deadline.
+//
+// Data frames carry pieces of messages: term, operation and segment name the message, `offset` is
+// the piece's place in it, and flag 2 marks the piece that ends it, so that a message has no length
+// limit and its receiver allocates nothing on the word of a header. Pieces may come in any order.
+// They are read straight into the posted buffer; before it is posted, into pieces of their own, at
+// most MeshLimits::early_bytes of one peer. Two frames of a peer are with its connection at any
+// time: enough to keep it busy, few enough that a control message soon has its turn. Messages leave
+// in the order of the calls, control messages before others.
+//
+// Control messages have no term: they are what terms are agreed with. A peer whose connection ends
+// stays lost.
+//
+// Belongs to the thread of the event loop.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/transport/mesh.h"
+#include "executor/transport/transport.h"
+
+namespace longhaul {
+
+class TransportMesh : public Mesh {
+ public:
+  /// Closes every connection; nothing is called any more, and buffers are free at once.
+  ~TransportMesh() override;
+  TransportMesh(const TransportMesh&) = delete;
+  TransportMesh& operator=(const TransportMesh&) = delete;
+
+  int rank() const override;
+  int ranks() const override;
+  void send(int peer, std::uint64_t operation, std::uint32_t segment,
+            std::span<const std::byte> payload, Task sent) override;
+  void receive(int peer, std::uint64_t operation, std::uint32_t segment,
+               std::span<std::byte> buffer, Task received) override;
+  void send_control(int peer, const std::string& text) override;
+  void on_control(std::function<void(int peer, const std::string& text)> handler) override;
+  void on_lost(std::function<void(int peer, const Error& why)> handler) override;
+  void set_term(std::uint32_t term) override;
+
+  /// Data frames of older terms that came and were dropped.
+  std::uint64_t dropped_frames() const;
+
+  struct Core;
+  explicit TransportMesh(std::shared_ptr<Core> core);  // for connect_mesh
+
+ private:
+  // Owners: this, and before it is handed over what makes it. Everything else (frames sent, timers,
+  // a stranger who calls) holds it weakly.
+  std::shared_ptr<Core> core_;
+};
+
+using OnMesh = std::move_only_function<void(Result<std::unique_ptr<TransportMesh>>)>;
+
+/// Joins the ranks that listen at `addresses` (one a rank; `rank` listens at its own). Calls
+/// `on_ready` once, in a task of its own: with the mesh when every rank is connected, or with what
+/// is missing after `deadline`, or at once when this rank is refused or a connected peer leaves.
+/// Peers may send as soon as they are complete: what they send before this rank is waits for its
+/// receives and handlers. The transport and the loop must outlive the mesh; a mesh still in the
+/// making is abandoned, and `on_ready` not called, when the transport is destroyed.
+void connect_mesh(Transport& transport, EventLoop& loop, std::vector<std::string> addresses,
+                  int rank, std::uint64_t job, MeshLimits limits, Seconds deadline, OnMesh on_ready,
+                  std::uint32_t term = 0);
+
+}  // namespace longhaul
