@@ -1,0 +1,98 @@
+// Control messages between the coordinator and the workers, and their text.
+//
+// A message is one line of ASCII, `LHC1 KIND FIELD=VALUE ...`, of at most kMaxControlPayload bytes:
+//
+//   LHC1 prepared step=7 finite=true loss=0x1.8p+1 gradient=HASH weights=HASH squares=0x1p+0,0x1p-4
+//   LHC1 commit step=7 norm=0x1.08p+0 decision=apply     (or skip)
+//   LHC1 stop clean=false reason=rank 3 answered none of 6 heartbeats
+//   LHC1 stopped committed=8
+//   LHC1 failed about=3 reason=connection reset by peer
+//   LHC1 ping number=41      LHC1 pong number=41
+//
+// One space between fields, in any order; `reason` comes last and takes the rest of the line,
+// spaces included. Whole numbers are decimal without leading zeros, HASH is 16 lower-case
+// hexadecimal digits, and fp64 numbers are C's hexadecimal floats, `inf`, `-inf` or `nan`: exact. A
+// field that is unknown, missing or there twice is an error that names it, and so is a value that
+// is not in its range: a peer that speaks otherwise is not of this version. `LHC1` names the
+// version.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/result.h"
+
+namespace longhaul {
+
+/// What becomes of a step whose gradients are reduced.
+enum class Decision { kApply, kSkip };
+std::string_view name_of(Decision decision);
+
+/// A worker holds the reduced gradient of its whole stage and has not updated.
+struct Prepared {
+  std::uint64_t step = 0;
+  bool finite = true;  // every element of its reduced gradient
+  /// This worker's part of the step's loss: parts of all workers add up. 0 but at the last stage.
+  double loss = 0;
+  std::uint64_t gradient_hash = 0;
+  std::uint64_t weights_hash = 0;  // before the update of this step
+  /// Of the reduced gradient, one a tensor of the stage, in model order. Not negative; may be inf
+  /// or nan.
+  std::vector<double> squares;
+};
+
+/// The step is journalled.
+struct Commit {
+  std::uint64_t step = 0;
+  double norm = 0;  // global 2-norm before clipping; inf or nan where the step is skipped
+  Decision decision = Decision::kApply;
+};
+
+/// Finish what was committed, then do no more.
+struct Stop {
+  bool clean = true;  // false: something failed, and `reason` is the first cause
+  std::string reason;
+};
+
+/// A worker's last word.
+struct Stopped {
+  std::uint64_t committed = 0;  // steps behind its weights
+};
+
+/// A worker cannot go on.
+struct Failed {
+  int about = 0;  // the rank that it blames: its own, or a peer that it lost
+  std::string reason;
+};
+
+struct Ping {
+  std::uint64_t number = 0;  // counted from 1
+};
+struct Pong {
+  std::uint64_t number = 0;  // of the ping that it answers
+};
+
+using ControlMessage = std::variant<Prepared, Commit, Stop, Stopped, Failed, Ping, Pong>;
+
+/// Bytes of a reason that are not printable ASCII become `?`; reasons longer than kReasonBytesMax
+/// (limits.h) are cut.
+std::string control_text(const ControlMessage& message);
+
+/// Errors (kFailed) name the kind and the field.
+Result<ControlMessage> parse_control(std::string_view text);
+
+/// An fp64 number as it is written here.
+std::string exact_text(double value);
+/// Reads what exact_text writes; false when `text` is something else.
+[[nodiscard]] bool parse_exact(std::string_view text, double& value);
+/// A whole number without sign or leading zero; false when `text` is something else.
+[[nodiscard]] bool parse_whole(std::string_view text, std::uint64_t max, std::uint64_t& value);
+/// Same bits, or both not a number.
+bool same_number(double a, double b);
+
+}  // namespace longhaul

@@ -1,0 +1,140 @@
+#include "executor/control/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "executor/control/limits.h"
+#include "executor/transport/frame.h"
+
+namespace longhaul {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::string error_of(std::string_view text) {
+  const auto message = parse_control(text);
+  if (message) return "";
+  EXPECT_EQ(message.error().code, ErrorCode::kFailed);
+  return message.error().message;
+}
+
+TEST(ControlMessages, texts_are_those_of_the_format) {
+  // 3 = 1.5 x 2^1 = 0x1.8p+1; 1/16 = 2^-4.
+  const Prepared prepared = {.step = 7,
+                             .finite = true,
+                             .loss = 3,
+                             .gradient_hash = 0xab,
+                             .weights_hash = 0x0123456789abcdef,
+                             .squares = {1, 0.0625}};
+  const std::pair<ControlMessage, std::string> cases[] = {
+      {prepared,
+       "LHC1 prepared step=7 finite=true loss=0x1.8p+1 gradient=00000000000000ab "
+       "weights=0123456789abcdef squares=0x1p+0,0x1p-4"},
+      {Prepared{},
+       "LHC1 prepared step=0 finite=true loss=0x0p+0 gradient=0000000000000000 "
+       "weights=0000000000000000 squares="},
+      {Commit{7, 3, Decision::kApply}, "LHC1 commit step=7 norm=0x1.8p+1 decision=apply"},
+      {Commit{8, kInfinity, Decision::kSkip}, "LHC1 commit step=8 norm=inf decision=skip"},
+      {Stop{false, "rank 3 is lost"}, "LHC1 stop clean=false reason=rank 3 is lost"},
+      {Stopped{8}, "LHC1 stopped committed=8"},
+      {Failed{3, "a=b c"}, "LHC1 failed about=3 reason=a=b c"},
+      {Ping{41}, "LHC1 ping number=41"},
+      {Pong{18446744073709551615u}, "LHC1 pong number=18446744073709551615"},
+  };
+  for (const auto& [message, text] : cases) {
+    EXPECT_EQ(control_text(message), text);
+    const auto again = parse_control(text);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(again->index(), message.index());
+    EXPECT_EQ(control_text(*again), text);
+  }
+}
+
+TEST(ControlMessages, numbers_come_back_to_the_bit) {
+  const double numbers[] = {0.0,
+                            -0.0,
+                            0.1,
+                            1.0 / 3,
+                            std::numeric_limits<double>::max(),
+                            std::numeric_limits<double>::min(),
+                            std::numeric_limits<double>::denorm_min(),
+                            -1e-310,
+                            kInfinity,
+                            -kInfinity,
+                            std::nan("")};
+  for (const double number : numbers) {
+    double again = 1;
+    ASSERT_TRUE(parse_exact(exact_text(number), again)) << exact_text(number);
+    EXPECT_TRUE(same_number(number, again)) << exact_text(number);
+  }
+  EXPECT_FALSE(same_number(0.0, -0.0));
+  for (const char* text :
+       {"", "1", "0x", "x1p+0", "0x1p", "0x1p+0 ", "0x1P+0", "0X1p+0", "--0x1p+0", "0x-1p+0",
+        "0x2p+0", "0x1.80p+1", "0x1p+9999", "INF", "0xinf", "nan(1)", "0x1.00000000000001p+0"}) {
+    double value = 0;
+    EXPECT_FALSE(parse_exact(text, value)) << text;
+  }
+}
+
+TEST(ControlMessages, errors_name_the_field) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "no control message of version LHC1"},
+      {"LHC2 ping number=1", "no control message of version LHC1"},
+      {"LHC1", "no control message of version LHC1"},
+      {"LHC1 hello", "`hello` is no kind of control message"},
+      {"LHC1 ping", "control message `ping`: `number` is missing"},
+      {"LHC1 ping number", "control message `ping`: `number` is no field"},
+      {"LHC1 ping number=1 ", "`number` is followed by a space and nothing"},
+      {"LHC1 ping number=1 number=1", "control message `ping`: `number` is there twice"},
+      {"LHC1 ping number=1 colour=red", "control message `ping`: `colour` is unknown"},
+      {"LHC1 ping  number=1", "control message `ping`: `number` is missing"},
+      {"LHC1 ping number=01", "number is `01`, which is not a whole number in range"},
+      {"LHC1 ping number=-1", "number is `-1`, which is not a whole number in range"},
+      {"LHC1 ping number=18446744073709551616", "which is not a whole number in range"},
+      {"LHC1 commit step=268435456 norm=0x1p+0 decision=apply", "step is `268435456`"},
+      {"LHC1 commit step=1 norm=1.5 decision=apply", "norm is `1.5`, which is not an exact number"},
+      {"LHC1 commit step=1 norm=0x1p+0 decision=maybe", "decision is `maybe`"},
+      {"LHC1 commit step=1 norm=0x1p+0", "`decision` is missing"},
+      {"LHC1 failed about=2147483648 reason=x", "about is `2147483648`"},
+      {"LHC1 stop clean=yes reason=x", "clean is `yes`, which is not `true` or `false`"},
+      {"LHC1 stop clean=true reason=a\nb", "reason is `a?b`"},
+      {"LHC1 prepared step=1 finite=true loss=0x1p+0 gradient=ab weights=0123456789abcdef squares=",
+       "gradient is `ab`, which is not a hash of 16 hexadecimal digits"},
+      {"LHC1 prepared step=1 finite=true loss=0x1p+0 gradient=0123456789abcdef "
+       "weights=0123456789abcdeF squares=",
+       "weights is `0123456789abcdeF`"},
+      {"LHC1 prepared step=1 finite=true loss=0x1p+0 gradient=0123456789abcdef "
+       "weights=0123456789abcdef squares=0x1p+0,-0x1p+0",
+       "squares is `-0x1p+0`, which is not an exact number that is not negative"},
+      {"LHC1 prepared step=1 finite=true loss=0x1p+0 gradient=0123456789abcdef "
+       "weights=0123456789abcdef squares=0x1p+0,",
+       "squares is ``"},
+  };
+  for (const auto& [text, message] : cases) {
+    EXPECT_NE(error_of(text).find(message), std::string::npos) << text << "\n" << error_of(text);
+  }
+}
+
+TEST(ControlMessages, largest_values_fit_and_the_next_is_refused) {
+  EXPECT_EQ(error_of("LHC1 commit step=268435455 norm=0x1p+0 decision=apply"), "");
+  EXPECT_EQ(error_of("LHC1 stopped committed=268435456"), "");
+  EXPECT_NE(error_of("LHC1 stopped committed=268435457"), "");
+  EXPECT_EQ(error_of("LHC1 failed about=2147483647 reason="), "");
+
+  Prepared prepared;
+  prepared.squares.assign(kStageTensorsMax, 0x1.fffffffffffffp-1022);
+  EXPECT_LE(control_text(prepared).size(), kMaxControlPayload);
+  EXPECT_EQ(error_of(control_text(prepared)), "");
+  prepared.squares.assign(kStageTensorsMax + 1, 0);
+  EXPECT_NE(error_of(control_text(prepared)).find("squares"), std::string::npos);
+
+  const std::string longest(kReasonBytesMax, 'a');
+  EXPECT_EQ(control_text(Stop{true, longest + "b"}), control_text(Stop{true, longest}));
+  EXPECT_EQ(error_of(control_text(Stop{true, longest})), "");
+  EXPECT_NE(error_of(control_text(Stop{true, longest}) + "b"), "");
+}
+
+}  // namespace
+}  // namespace longhaul
