@@ -162,8 +162,11 @@ class Search {
 
   void report_progress() const {
     if (!options_.on_round) return;
+    const Branch& best = branches_.front();
+    const bool fits = best.best() < Evaluator::kOverflow;
     options_.on_round({round_, static_cast<int>(std::size(kRounds)), result_.evaluations,
-                       branches_.front().best(), result_.bound.seconds, branches_.front().grid});
+                       fits ? best.best() : std::numeric_limits<double>::infinity(),
+                       result_.bound.seconds, best.grid});
   }
 
   Result<SearchResult> finish() {

@@ -25,7 +25,7 @@ struct SearchProgress {
   int round = 0;
   int rounds = 0;
   std::int64_t evaluations = 0;
-  double best_s = 0;   // T1 so far; T3 in the last call
+  double best_s = 0;   // T1 so far; infinite while nothing fits the memory
   double bound_s = 0;  // no plan is faster
   Grid grid;           // of the best
 };

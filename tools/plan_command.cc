@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -77,10 +78,12 @@ Result<Outcome> run_search(const Topology& topology, const Job& job, const Optio
   search.should_stop = [&] { return elapsed() > limit.value(); };
   search.interrupted = [] { return InterruptFlag::signal() != 0; };
   search.on_round = [&](const SearchProgress& at) {
+    const std::string best = std::isfinite(at.best_s) ? format_duration(Seconds(at.best_s))
+                                                      : "nothing that fits the memory";
     progress.show(fmt::format(
         "round {} of {}: best {} ({} x {}, micro-batch {}), bound {}, {} evaluations, {:.1f} s",
-        at.round, at.rounds, format_duration(Seconds(at.best_s)), at.grid.stages, at.grid.pipelines,
-        at.grid.micro_batch, format_duration(Seconds(at.bound_s)), at.evaluations, elapsed()));
+        at.round, at.rounds, best, at.grid.stages, at.grid.pipelines, at.grid.micro_batch,
+        format_duration(Seconds(at.bound_s)), at.evaluations, elapsed()));
   };
   progress.show("searching: bounds and structured placements of every grid");
   LH_ASSIGN(SearchResult found, search_plan(topology, job, search));
