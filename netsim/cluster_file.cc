@@ -108,15 +108,14 @@ class ClusterReader {
                           fmt::join(shipped_kinds(), ", ")));
       return -1;
     }
-    Result<ConfigFile> text = ConfigFile::load(path);
-    Result<DeviceKind> loaded = load_device_kind(path);
-    if (!text || !loaded) {
+    Result<ConfigFile> file = ConfigFile::load(path);
+    Result<DeviceKind> loaded = file ? read_device_kind(*file) : std::unexpected(file.error());
+    if (!loaded) {
       // Said once, although many nodes may name the kind.
-      if (broken_kinds_.insert(kind).second)
-        fail_with(at, kind, text ? loaded.error() : text.error());
+      if (broken_kinds_.insert(kind).second) fail_with(at, kind, loaded.error());
       return -1;
     }
-    topology_.hash = hash_text(text->text(), topology_.hash);
+    topology_.hash = hash_text(file->text(), topology_.hash);
     loaded->name = kind;
     topology_.kinds.push_back(std::move(*loaded));
     return static_cast<int>(topology_.kinds.size()) - 1;

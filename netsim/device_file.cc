@@ -16,6 +16,10 @@ constexpr int kMaxDevicesOfNode = 1024;
 
 Result<DeviceKind> load_device_kind(const std::string& path) {
   LH_ASSIGN(ConfigFile file, ConfigFile::load(path));
+  return read_device_kind(file);
+}
+
+Result<DeviceKind> read_device_kind(ConfigFile& file) {
   file.expect_schema("longhaul/device/1");
   const Cursor root = file.root();
   DeviceKind kind;

@@ -10,8 +10,12 @@
 
 namespace longhaul {
 
+class ConfigFile;
+
 /// Reads a device file. All errors of the file are reported at once (kInvalid).
 Result<DeviceKind> load_device_kind(const std::string& path);
+/// The same of a file that is open, for callers that need its text as well.
+Result<DeviceKind> read_device_kind(ConfigFile& file);
 
 /// `8xv100` or `v100` (one).
 struct DeviceCount {

@@ -111,7 +111,11 @@ Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(proble
   const Job& job = problem.job();
   const ModelShape& model = job.model;
   batches_ = static_cast<double>(job.global_batch) / grid.micro_batch;
-  boundary_elements_ = static_cast<double>(grid.micro_batch) * model.context * model.width;
+  const double elements = static_cast<double>(grid.micro_batch) * model.context * model.width;
+  const double raw_element = element_bytes(job.precision);
+  const double wire = problem.topology().tcp.wire_factor;
+  boundary_inside_ = elements * raw_element * wire;
+  boundary_between_ = codec_bytes(job.activations, elements, raw_element).value() * wire;
   // Kinds of stage: middle, first, last, only; see cost().
   for (int kind = 0; kind < 4; ++kind) {
     for (int layers = 0; layers <= model.layers; ++layers) {
@@ -227,11 +231,6 @@ void Evaluator::clear_loads() {
 
 void Evaluator::fill_times(const Candidate& candidate) {
   const Job& job = problem_.job();
-  const double wire = problem_.topology().tcp.wire_factor;
-  const double raw_element = element_bytes(job.precision);
-  const double inside = boundary_elements_ * raw_element * wire;
-  const double between =
-      codec_bytes(job.activations, boundary_elements_, raw_element).value() * wire;
   for (int d = 0; d < grid_.pipelines; ++d) {
     for (int i = 0; i < grid_.stages; ++i) {
       const int device = candidate.cells[cell(d, i)];
@@ -243,7 +242,7 @@ void Evaluator::fill_times(const Candidate& candidate) {
           stage.backward_flops * per_flop + overhead * (job.recompute ? 2 : 1)};
       if (i + 1 == grid_.stages) continue;
       const int next = candidate.cells[cell(d, i + 1)];
-      const double bytes = problem_.site(device) == problem_.site(next) ? inside : between;
+      const double bytes = boundary_bytes_between(device, next);
       hop_times_[at(d * (grid_.stages - 1) + i)] = {
           bytes / problem_.rate(device, next), problem_.latency(device, next),
           bytes / problem_.rate(next, device), problem_.latency(next, device)};
@@ -289,18 +288,11 @@ double Evaluator::choose_in_flight(const Candidate& candidate) {
 }
 
 void Evaluator::count_transfers(const Candidate& candidate) {
-  const Job& job = problem_.job();
-  const double wire = problem_.topology().tcp.wire_factor;
-  const double raw_element = element_bytes(job.precision);
   for (int d = 0; d < grid_.pipelines; ++d) {
     for (int i = 0; i + 1 < grid_.stages; ++i) {
       const int device = candidate.cells[cell(d, i)];
       const int next = candidate.cells[cell(d, i + 1)];
-      const bool same_site = problem_.site(device) == problem_.site(next);
-      const double bytes =
-          (same_site ? boundary_elements_ * raw_element
-                     : codec_bytes(job.activations, boundary_elements_, raw_element).value()) *
-          wire;
+      const double bytes = boundary_bytes_between(device, next);
       const auto add = [&](std::size_t slot) { add_load(slot, bytes); };
       visit_slots(device, next, add);
       visit_slots(next, device, add);

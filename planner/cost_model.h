@@ -124,6 +124,9 @@ class Evaluator {
   };
 
   const StageCost& cost(int stage, int layers) const;
+  double boundary_bytes_between(int device, int other) const {
+    return problem_.site(device) == problem_.site(other) ? boundary_inside_ : boundary_between_;
+  }
   std::size_t cell(int pipeline, int stage) const {
     return static_cast<std::size_t>(pipeline * grid_.stages + stage);
   }
@@ -153,8 +156,9 @@ class Evaluator {
 
   const Problem& problem_;
   Grid grid_;
-  double batches_ = 0;  // micro-batches of the step
-  double boundary_elements_ = 0;
+  double batches_ = 0;            // micro-batches of the step
+  double boundary_inside_ = 0;    // bytes of a boundary tensor on the wire, inside a site
+  double boundary_between_ = 0;   // and between sites, where the codec acts
   std::vector<StageCost> costs_;  // [kind of stage * (L + 1) + layers]
   std::vector<StageTime> stage_times_;
   std::vector<HopTime> hop_times_;  // D x (P - 1)
