@@ -106,6 +106,18 @@ std::string_view name_of(Codec codec) {
   return "?";
 }
 
+std::string_view name_of(RateDecay decay) {
+  switch (decay) {
+    case RateDecay::kConstant:
+      return "constant";
+    case RateDecay::kLinear:
+      return "linear";
+    case RateDecay::kCosine:
+      return "cosine";
+  }
+  return "?";
+}
+
 Result<Job> load_job(const std::string& path) {
   LH_ASSIGN(ConfigFile file, ConfigFile::load(path));
   return read_job(std::move(file));

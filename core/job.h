@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,36 @@ enum class Codec {
 };
 std::string_view name_of(Codec codec);
 
+/// How the learning rate falls after its warm-up (executor/control/schedule_of_rates.h).
+enum class RateDecay { kConstant, kLinear, kCosine };
+std::string_view name_of(RateDecay decay);
+
+/// How the model is trained: what a run needs beyond what a plan is priced by. Read from the job's
+/// `training` section; a job without one can be planned and simulated, but not launched.
+struct Training {
+  std::string data;        // folder with dataset.yaml, as it stands in the file
+  std::uint64_t seed = 1;  // of the weights and of the order of the data
+  std::uint64_t steps = 0;
+
+  // Learning rate: linear warm-up to rate_max, then decay to rate_min at the last step.
+  double rate_max = 6e-4;
+  double rate_min = 0;
+  RateDecay decay = RateDecay::kCosine;
+  std::uint64_t warm_up_steps = 0;
+
+  // torch.optim.AdamW; decay only on tensors of two dimensions or more.
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  double clip = 1.0;  // bound on the global norm of the gradient; 0: none
+
+  std::uint64_t validation_every = 0;       // steps; 0: only after the last
+  std::int64_t validation_sequences = 256;  // of the validation part, from its start; at least 1
+  std::uint64_t checkpoint_every = 0;       // steps; 0: only after the last
+  int checkpoints_kept = 2;
+};
+
 struct Job {
   std::string name;
   ModelShape model;
@@ -48,6 +79,7 @@ struct Job {
   bool recompute = false;  // keep only stage inputs and run forwards again before backwards
   Codec activations = Codec::kNone;  // boundary activations and their gradients
   Codec gradients = Codec::kNone;
+  std::optional<Training> training;
   std::uint64_t hash = 0;  // of the file's text
 
   double tokens_per_step() const { return static_cast<double>(global_batch) * model.context; }

@@ -9,18 +9,6 @@
 
 namespace longhaul {
 
-std::string_view name_of(RateDecay decay) {
-  switch (decay) {
-    case RateDecay::kConstant:
-      return "constant";
-    case RateDecay::kLinear:
-      return "linear";
-    case RateDecay::kCosine:
-      return "cosine";
-  }
-  return "";
-}
-
 Result<void> RateSchedule::check() const {
   if (!(rate_min >= 0 && rate_min <= rate_max && std::isfinite(rate_max))) {
     return invalid(

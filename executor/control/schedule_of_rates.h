@@ -16,14 +16,11 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
+#include "core/job.h"
 #include "core/result.h"
 
 namespace longhaul {
-
-enum class RateDecay { kConstant, kLinear, kCosine };
-std::string_view name_of(RateDecay decay);
 
 struct RateSchedule {
   RateDecay decay = RateDecay::kCosine;
