@@ -57,6 +57,11 @@ class Connection {
   virtual void close() = 0;
   /// The other end, for messages: `10.0.0.2:7000`.
   virtual std::string peer() const = 0;
+  /// This end, as `peer` reads at the other one when nobody translates addresses between them.
+  virtual std::string local() const { return ""; }
+  /// The name in the other end's certificate; empty where it has shown none (plain TCP, or a caller
+  /// who is still to join).
+  virtual std::string identity() const { return ""; }
 };
 
 using OnConnection = std::function<void(std::unique_ptr<Connection>)>;
