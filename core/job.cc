@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <limits>
+
 #include "core/config_cursor.h"
 #include "core/hash.h"
 
@@ -11,9 +13,19 @@ namespace {
 constexpr std::int64_t kMaxLayers = 4096;
 constexpr std::int64_t kMaxWidth = 1 << 20;
 constexpr std::int64_t kMaxVocabulary = 1 << 24;
+constexpr std::int64_t kMaxSteps = (1 << 28) - 1;  // steps are 28 bits on the wire
+constexpr double kMaxRate = 1000;  // of learning and decay: beyond all use, well inside fp32
+constexpr std::int64_t kMaxValidationSequences = 1 << 30;
+constexpr int kMaxCheckpointsKept = 1000;
 
 int positive(const Cursor& cursor, std::int64_t max, int fallback = 1) {
   return static_cast<int>(cursor.integer({.min = 1, .max = max}, fallback));
+}
+
+/// Wherever people expect `dropout`, the only value it can have is accepted.
+void refuse_dropout(const Cursor& at) {
+  const Cursor dropout = at.optional("dropout");
+  if (dropout.number() != 0) dropout.fail("dropout is always 0 here", "leave `dropout` out");
 }
 
 ModelShape read_model(const Cursor& at) {
@@ -49,12 +61,96 @@ ModelShape read_model(const Cursor& at) {
     at.fail("a llama model needs `ffn_width` (Hugging Face's intermediate_size)");
   }
   model.ffn_width = positive(ffn_width, kMaxWidth, 4 * model.width);
+  refuse_dropout(at);
   return model;
 }
 
 Codec read_codec(const Cursor& at) {
   constexpr Codec codecs[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
   return codecs[at.choice({"none", "bf16", "int8"})];
+}
+
+std::uint64_t steps_or_never(const Cursor& at) {
+  return static_cast<std::uint64_t>(at.integer({.min = 0, .max = kMaxSteps}));
+}
+
+void read_learning_rate(const Cursor& at, Training& training) {
+  const Cursor max = at.optional("max");
+  const Cursor min = at.optional("min");
+  // A `max` that is wrong is one error; no `min` is held against it.
+  constexpr double kWrong = std::numeric_limits<double>::infinity();
+  if (max.present()) training.rate_max = max.number({.min = 0, .max = kMaxRate}, kWrong);
+  training.rate_min = min.number({.min = 0, .max = kMaxRate}, training.rate_min);
+  if (training.rate_max == 0) {
+    max.fail("a learning rate of 0 trains nothing");
+  } else if (training.rate_min > training.rate_max) {
+    min.fail(fmt::format("a learning rate cannot fall from {} to {}", training.rate_max,
+                         training.rate_min),
+             "give `min` <= `max`");
+  }
+  constexpr RateDecay decays[] = {RateDecay::kConstant, RateDecay::kLinear, RateDecay::kCosine};
+  training.decay = decays[at.optional("decay").choice({"constant", "linear", "cosine"},
+                                                      static_cast<std::size_t>(training.decay))];
+  const Cursor warm_up = at.optional("warm_up");
+  training.warm_up_steps = steps_or_never(warm_up);
+  if (training.steps > 0 && training.warm_up_steps >= training.steps) {
+    warm_up.fail(fmt::format("a warm-up of {} steps is not shorter than the run of {}",
+                             training.warm_up_steps, training.steps));
+  }
+}
+
+double read_beta(const Cursor& at, double fallback) {
+  const double beta = at.number({.min = 0, .max = 1}, fallback);
+  if (beta == 1) at.fail("an average with a beta of 1 never changes", "give a value below 1");
+  return beta;
+}
+
+void read_optimiser(const Cursor& at, Training& training) {
+  training.beta1 = read_beta(at.optional("beta1"), training.beta1);
+  training.beta2 = read_beta(at.optional("beta2"), training.beta2);
+  const Cursor epsilon = at.optional("epsilon");
+  training.epsilon = epsilon.number({.min = 0, .max = 1}, training.epsilon);
+  if (static_cast<float>(training.epsilon) == 0) {
+    epsilon.fail("an epsilon of 0 in fp32 divides by zero where a gradient is always 0");
+  }
+  training.weight_decay =
+      at.optional("weight_decay").number({.min = 0, .max = kMaxRate}, training.weight_decay);
+  training.clip = at.optional("clip").number({.min = 0}, training.clip);
+  refuse_dropout(at);
+}
+
+Training read_training(const Cursor& at) {
+  Training training;
+  const Cursor data = at.key("data");
+  training.data = data.text();
+  if (data.is_scalar() && training.data.empty()) {
+    data.fail("the data is a folder, and this names none",
+              "give the folder that `longhaul data prepare` wrote");
+  }
+  constexpr std::int64_t kMaxSeed = std::numeric_limits<std::int64_t>::max();
+  training.seed = static_cast<std::uint64_t>(at.optional("seed").integer(
+      {.min = 0, .max = kMaxSeed}, static_cast<std::int64_t>(training.seed)));
+  training.steps =
+      static_cast<std::uint64_t>(at.key("steps").integer({.min = 1, .max = kMaxSteps}));
+  const Cursor rate = at.optional("learning_rate");
+  if (rate.present()) read_learning_rate(rate, training);
+  const Cursor optimiser = at.optional("optimiser");
+  if (optimiser.present()) read_optimiser(optimiser, training);
+  const Cursor validation = at.optional("validation");
+  if (validation.present()) {
+    training.validation_every = steps_or_never(validation.optional("every"));
+    training.validation_sequences =
+        validation.optional("sequences")
+            .integer({.min = 1, .max = kMaxValidationSequences}, training.validation_sequences);
+  }
+  const Cursor checkpoints = at.optional("checkpoints");
+  if (checkpoints.present()) {
+    training.checkpoint_every = steps_or_never(checkpoints.optional("every"));
+    training.checkpoints_kept =
+        positive(checkpoints.optional("keep"), kMaxCheckpointsKept, training.checkpoints_kept);
+  }
+  refuse_dropout(at);
+  return training;
 }
 
 Result<Job> read_job(ConfigFile file) {
@@ -84,6 +180,9 @@ Result<Job> read_job(ConfigFile file) {
     job.activations = read_codec(compression.optional("activations"));
     job.gradients = read_codec(compression.optional("gradients"));
   }
+  const Cursor training = root.optional("training");
+  if (training.present()) job.training = read_training(training);
+  refuse_dropout(root);
   LH_TRY(file.finish());
   return job;
 }

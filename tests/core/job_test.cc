@@ -25,6 +25,21 @@ recompute: true
 compression: {activations: int8, gradients: bf16}
 )";
 
+constexpr std::string_view kTrained = R"(schema: longhaul/job/1
+name: trained
+model: {family: gpt2, layers: 8, width: 96, heads: 4, context: 64, vocabulary: 256}
+batch: {global: 64}
+precision: fp32
+training:
+  data: ../data/bible
+  seed: 7
+  steps: 200
+  learning_rate: {max: 1e-3, min: 1e-4, decay: linear, warm_up: 20}
+  optimiser: {beta1: 0.8, beta2: 0.99, epsilon: 1e-6, weight_decay: 0.2, clip: 0.5}
+  validation: {every: 50, sequences: 100}
+  checkpoints: {every: 100, keep: 3}
+)";
+
 /// `text` with its only `old` replaced.
 std::string with(std::string_view text, std::string_view old, std::string_view replacement) {
   std::string out(text);
@@ -73,11 +88,12 @@ TEST(Job, everything_that_is_said_is_read) {
 }
 
 TEST(Job, the_shipped_jobs_load) {
-  for (const std::string name : {"gpt2-small", "gpt3-xl", "llama-1b"}) {
+  for (const std::string name : {"demo-gpt", "gpt2-small", "gpt3-xl", "llama-1b"}) {
     const Result<Job> job =
         load_job(std::string(LONGHAUL_SOURCE_DIR) + "/configs/jobs/" + name + ".yaml");
     ASSERT_TRUE(job) << job.error().text();
     EXPECT_EQ(job->name, name);
+    EXPECT_EQ(job->training.has_value(), name == "demo-gpt");  // the one that the demo launches
   }
 }
 
@@ -140,6 +156,153 @@ TEST(Job, a_llama_must_say_its_mlp_width) {
   EXPECT_TRUE(errors_of(with(kLlama, "ffn_width: 8192, ", "")).contains("needs `ffn_width`"));
 }
 
+TEST(Job, a_job_without_a_training_section_is_for_planning_alone) {
+  EXPECT_FALSE(parse_job(kGpt2, "job.yaml")->training);
+}
+
+TEST(Job, all_of_the_training_is_read) {
+  const Result<Job> job = parse_job(kTrained, "job.yaml");
+  ASSERT_TRUE(job) << job.error().text();
+  ASSERT_TRUE(job->training);
+  const Training& training = *job->training;
+  EXPECT_EQ(training.data, "../data/bible");  // as it stands in the file
+  EXPECT_EQ(training.seed, 7u);
+  EXPECT_EQ(training.steps, 200u);
+  EXPECT_EQ(training.rate_max, 1e-3);
+  EXPECT_EQ(training.rate_min, 1e-4);
+  EXPECT_EQ(training.decay, RateDecay::kLinear);
+  EXPECT_EQ(training.warm_up_steps, 20u);
+  EXPECT_EQ(training.beta1, 0.8);
+  EXPECT_EQ(training.beta2, 0.99);
+  EXPECT_EQ(training.epsilon, 1e-6);
+  EXPECT_EQ(training.weight_decay, 0.2);
+  EXPECT_EQ(training.clip, 0.5);
+  EXPECT_EQ(training.validation_every, 50u);
+  EXPECT_EQ(training.validation_sequences, 100);
+  EXPECT_EQ(training.checkpoint_every, 100u);
+  EXPECT_EQ(training.checkpoints_kept, 3);
+}
+
+TEST(Job, a_training_needs_data_and_steps_alone) {
+  const std::string text(kTrained.substr(0, kTrained.find("  data:")));
+  const Result<Job> job = parse_job(text + "  {data: d, steps: 1}\n", "job.yaml");
+  ASSERT_TRUE(job) << job.error().text();
+  const Training defaults;
+  EXPECT_EQ(job->training->data, "d");
+  EXPECT_EQ(job->training->steps, 1u);
+  EXPECT_EQ(job->training->seed, defaults.seed);
+  EXPECT_EQ(job->training->rate_max, defaults.rate_max);
+  EXPECT_EQ(job->training->rate_min, defaults.rate_min);
+  EXPECT_EQ(job->training->decay, RateDecay::kCosine);
+  EXPECT_EQ(job->training->warm_up_steps, 0u);
+  EXPECT_EQ(job->training->beta1, defaults.beta1);
+  EXPECT_EQ(job->training->beta2, defaults.beta2);
+  EXPECT_EQ(job->training->epsilon, defaults.epsilon);
+  EXPECT_EQ(job->training->weight_decay, defaults.weight_decay);
+  EXPECT_EQ(job->training->clip, defaults.clip);
+  EXPECT_EQ(job->training->validation_every, 0u);
+  EXPECT_EQ(job->training->validation_sequences, 256);
+  EXPECT_EQ(job->training->checkpoint_every, 0u);
+  EXPECT_EQ(job->training->checkpoints_kept, 2);
+
+  EXPECT_TRUE(errors_of(text + "  {data: d}\n").contains("missing key `steps`"));
+  EXPECT_TRUE(errors_of(text + "  {steps: 1}\n").contains("missing key `data`"));
+  EXPECT_TRUE(errors_of(text + "\n").contains("`training` must be a map"));
+}
+
+TEST(Job, the_outermost_values_of_a_training_are_accepted) {
+  const BadJob cases[] = {
+      {"seed: 7", "seed: 0", ""},
+      {"seed: 7", "seed: 9223372036854775807", ""},
+      {"steps: 200", "steps: 21", ""},         // one more than the warm-up
+      {"steps: 200", "steps: 268435455", ""},  // 2^28 - 1
+      {"min: 1e-4", "min: 0", ""},
+      {"min: 1e-4", "min: 1e-3", ""},  // = max
+      {"max: 1e-3", "max: 1e-4", ""},  // = min
+      {"max: 1e-3", "max: 1000", ""},
+      {"warm_up: 20", "warm_up: 0", ""},
+      {"warm_up: 20", "warm_up: 199", ""},
+      {"decay: linear", "decay: constant", ""},
+      {"decay: linear", "decay: cosine", ""},
+      {"beta1: 0.8", "beta1: 0", ""},
+      {"beta1: 0.8", "beta1: 0.9999999", ""},
+      {"beta2: 0.99", "beta2: 0", ""},
+      {"beta2: 0.99", "beta2: 0.9999999", ""},
+      {"epsilon: 1e-6", "epsilon: 1e-45", ""},  // the smallest fp32 is 1.4e-45
+      {"epsilon: 1e-6", "epsilon: 1", ""},
+      {"weight_decay: 0.2", "weight_decay: 0", ""},
+      {"weight_decay: 0.2", "weight_decay: 1000", ""},
+      {"clip: 0.5", "clip: 0", ""},
+      {"every: 50", "every: 0", ""},
+      {"every: 50", "every: 268435455", ""},
+      {"sequences: 100", "sequences: 1", ""},
+      {"sequences: 100", "sequences: 1073741824", ""},
+      {"every: 100", "every: 0", ""},
+      {"keep: 3", "keep: 1", ""},
+      {"keep: 3", "keep: 1000", ""},
+      {"heads: 4", "heads: 4, dropout: 0", ""},
+  };
+  for (const BadJob& good : cases) {
+    EXPECT_EQ(errors_of(with(kTrained, good.old, good.replacement)), "") << good.replacement;
+  }
+}
+
+TEST(Job, a_wrong_training_is_refused_with_the_reason) {
+  constexpr std::string_view no_dropout = "dropout is always 0 here";
+  const BadJob cases[] = {
+      {"../data/bible", "\"\"", "this names none"},
+      {"../data/bible", "[bible]", "`training.data` must be a text"},
+      {"seed: 7", "seed: -1", "`training.seed`"},
+      {"steps: 200", "steps: 0", "`training.steps` must be a whole number from 1 to 268435455"},
+      {"steps: 200", "steps: 268435456", "from 1 to 268435455"},
+      {"steps: 200", "steps: 20", "a warm-up of 20 steps is not shorter than the run of 20"},
+      {"warm_up: 20", "warm_up: 200", "a warm-up of 200 steps is not shorter"},
+      {"warm_up: 20", "warm_up: -1", "`training.learning_rate.warm_up`"},
+      {"max: 1e-3", "max: 0", "a learning rate of 0 trains nothing"},
+      {"max: 1e-3", "max: -1", "`training.learning_rate.max` must be a number from 0 to 1000"},
+      {"max: 1e-3", "max: 1000.1", "`training.learning_rate.max`"},
+      {"max: 1e-3", "max: 1e999", "`training.learning_rate.max`"},
+      {"max: 1e-3", "max: inf", "`training.learning_rate.max`"},
+      {"max: 1e-3", "max: nan", "`training.learning_rate.max`"},
+      {"max: 1e-3", "max: 0.9e-4", "cannot fall from 9e-05 to 0.0001"},
+      {"max: 1e-3, min: 1e-4", "min: 7e-4", "cannot fall from 0.0006 to 0.0007"},
+      {"min: 1e-4", "min: 1.1e-3", "cannot fall from 0.001 to 0.0011"},
+      {"min: 1e-4", "min: -1e-9", "`training.learning_rate.min`"},
+      {"decay: linear", "decay: linaer", "did you mean `linear`"},
+      {"beta1: 0.8", "beta1: 1", "a beta of 1 never changes"},
+      {"beta1: 0.8", "beta1: -0.1", "`training.optimiser.beta1`"},
+      {"beta2: 0.99", "beta2: 1", "a beta of 1 never changes"},
+      {"beta2: 0.99", "beta2: 1.1", "`training.optimiser.beta2`"},
+      {"epsilon: 1e-6", "epsilon: 0", "an epsilon of 0 in fp32 divides by zero"},
+      {"epsilon: 1e-6", "epsilon: 1e-46", "an epsilon of 0 in fp32 divides by zero"},
+      {"epsilon: 1e-6", "epsilon: 1.1", "`training.optimiser.epsilon`"},
+      {"epsilon: 1e-6", "epsilon: -1e-8", "`training.optimiser.epsilon`"},
+      {"weight_decay: 0.2", "weight_decay: -0.1", "`training.optimiser.weight_decay`"},
+      {"weight_decay: 0.2", "weight_decay: 1000.1", "`training.optimiser.weight_decay`"},
+      {"clip: 0.5", "clip: -1", "`training.optimiser.clip`"},
+      {"every: 50", "every: -1", "`training.validation.every`"},
+      {"every: 50", "every: 268435456", "`training.validation.every`"},
+      {"sequences: 100", "sequences: 0", "`training.validation.sequences`"},
+      {"sequences: 100", "sequences: 1073741825", "`training.validation.sequences`"},
+      {"every: 100", "every: -1", "`training.checkpoints.every`"},
+      {"keep: 3", "keep: 0", "`training.checkpoints.keep`"},
+      {"keep: 3", "keep: 1001", "`training.checkpoints.keep`"},
+      {"  optimiser:", "  optimizer:", "did you mean `optimiser`"},
+      {"warm_up:", "warmup:", "did you mean `warm_up`"},
+      {"training:", "trainig:", "did you mean `training`"},
+      {"precision: fp32", "precision: fp32\ndropout: 0.1", no_dropout},
+      {"heads: 4", "heads: 4, dropout: 0.1", no_dropout},
+      {"seed: 7", "dropout: 0.1", no_dropout},
+      {"clip: 0.5", "dropout: 0.1", no_dropout},
+  };
+  for (const BadJob& bad : cases) {
+    const Result<Job> job = parse_job(with(kTrained, bad.old, bad.replacement), "job.yaml");
+    ASSERT_FALSE(job) << bad.replacement;
+    EXPECT_EQ(job.error().count(), 1u) << job.error().text();
+    EXPECT_TRUE(job.error().text().contains(bad.says)) << job.error().text();
+  }
+}
+
 TEST(Job, all_errors_are_reported_at_once) {
   const std::string text =
       with(with(with(kGpt2, "layers: 12", "layers: 0"), "global: 512", "global: 0"), "fp16", "fp8");
@@ -160,6 +323,9 @@ TEST(Job, names_are_those_of_the_files) {
   EXPECT_EQ(name_of(Codec::kNone), "none");
   EXPECT_EQ(name_of(Codec::kBf16), "bf16");
   EXPECT_EQ(name_of(Codec::kInt8), "int8");
+  EXPECT_EQ(name_of(RateDecay::kConstant), "constant");
+  EXPECT_EQ(name_of(RateDecay::kLinear), "linear");
+  EXPECT_EQ(name_of(RateDecay::kCosine), "cosine");
 }
 
 }  // namespace

@@ -114,6 +114,11 @@ std::vector<BadInput> bad_jobs() {
     return BadInput{Kind::kJob, std::move(old), std::move(replacement), std::move(place),
                     std::move(says)};
   };
+  // A training section in lines 8 and 9, with one mistake.
+  const auto training = [&](const std::string& what, std::string column, std::string says) {
+    return row("recompute: false", "recompute: false\ntraining:\n  {" + what + "}",
+               "9:" + std::move(column), std::move(says));
+  };
   return {
       row("kv_heads: 2", "kv_heads: 3", "4:62",
           "8 query heads cannot share 3 key-value heads evenly"),
@@ -121,6 +126,24 @@ std::vector<BadInput> bad_jobs() {
       row("width: 256", "width: 250", "4:49", "width 250 is not a multiple of 8 heads"),
       row("ffn_width: 512, ", "", "4:3", "a llama model needs `ffn_width`"),
       row("auto", "5", "5:34", "the global batch of 24 sequences is not a multiple of 5"),
+      row("recompute: false", "dropout: 0.1", "7:10",
+          "dropout is always 0 here | leave `dropout` out"),
+      training("data: d", "3", "missing key `steps` in `training`"),
+      training("data: \"\", steps: 9", "10", "the data is a folder, and this names none"),
+      training("data: d, steps: 9, learning_rate: {max: -1}", "44",
+               "`training.learning_rate.max` must be a number from 0 to 1000"),
+      training("data: d, steps: 9, learning_rate: {max: 0}", "44",
+               "a learning rate of 0 trains nothing"),
+      training("data: d, steps: 9, learning_rate: {max: 1e-4, min: 1e-3}", "55",
+               "a learning rate cannot fall from 0.0001 to 0.001 | give `min` <= `max`"),
+      training("data: d, steps: 9, learning_rate: {warm_up: 9}", "48",
+               "a warm-up of 9 steps is not shorter than the run of 9"),
+      training("data: d, steps: 9, optimiser: {beta2: 1}", "42",
+               "an average with a beta of 1 never changes | give a value below 1"),
+      training("data: d, steps: 9, optimiser: {clip: -1}", "41",
+               "`training.optimiser.clip` must be a number of at least 0"),
+      training("data: d, steps: 9, optimiser: {epsilon: 0}", "44",
+               "an epsilon of 0 in fp32 divides by zero where a gradient is always 0"),
   };
 }
 
