@@ -1,17 +1,22 @@
 #include "executor/transport/asio_transport.h"
 
 #include <fmt/core.h>
+#include <openssl/ssl.h>
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <deque>
 #include <map>
+#include <set>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,6 +26,7 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
+using TlsStream = asio::ssl::stream<tcp::socket>;
 
 /// Asio's default completion condition moves at most 64 KiB a call; this one asks for the rest.
 struct AllAtOnce {
@@ -29,6 +35,11 @@ struct AllAtOnce {
     return error ? 0 : size - done;
   }
 };
+
+std::chrono::steady_clock::duration duration_of(Seconds seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(seconds.value()));
+}
 
 std::string text_of(const tcp::endpoint& endpoint) {
   return endpoint.address().is_v6()
@@ -61,8 +72,7 @@ class AsioLoop : public EventLoop {
   TimerId after(Seconds delay, Task task) override {
     const TimerId id = next_id_++;
     const auto [entry, is_new] = timers_.try_emplace(id, context_);
-    entry->second.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-        std::chrono::duration<double>(delay.value())));
+    entry->second.expires_after(duration_of(delay));
     entry->second.async_wait([this, id, task = std::move(task)](const error_code&) mutable {
       if (timers_.erase(id) > 0) task();  // absent: cancelled
     });
@@ -77,15 +87,31 @@ class AsioLoop : public EventLoop {
   TimerId next_id_ = 1;
 };
 
-/// The socket of a connection. Kept alive by the operations in flight, so that the connection that
-/// owns it can be destroyed at any time.
-class Channel : public std::enable_shared_from_this<Channel> {
+std::string peer_of(const tcp::socket::lowest_layer_type& socket) {
+  error_code ignored;
+  return text_of(socket.remote_endpoint(ignored));
+}
+
+/// The record of a handshake or of an alert, in any version of TLS.
+bool starts_like_tls(std::span<const std::byte> bytes) {
+  return bytes.size() >= 2 && (bytes[0] == std::byte{0x16} || bytes[0] == std::byte{0x15}) &&
+         bytes[1] == std::byte{3};
+}
+
+/// The stream of a connection, a TCP socket or a TLS stream after its handshake. Kept alive by the
+/// operations in flight, so that the connection that owns it can be destroyed at any time.
+template <class Stream>
+class Channel : public std::enable_shared_from_this<Channel<Stream>> {
  public:
-  explicit Channel(tcp::socket socket) : socket_(std::move(socket)) {
+  static constexpr bool kTls = std::is_same_v<Stream, TlsStream>;
+
+  /// `key_bytes` is that of TlsLimits.
+  Channel(Stream stream, std::string identity, Bytes key_bytes)
+      : stream_(std::move(stream)), identity_(std::move(identity)), key_bytes_(key_bytes) {
     error_code ignored;
-    socket_.set_option(tcp::no_delay(true), ignored);
-    const tcp::endpoint remote = socket_.remote_endpoint(ignored);
-    peer_ = text_of(remote);
+    stream_.lowest_layer().set_option(tcp::no_delay(true), ignored);
+    peer_ = peer_of(stream_.lowest_layer());
+    local_ = text_of(stream_.lowest_layer().local_endpoint(ignored));
   }
 
   void start(Connection* connection, ConnectionHandler* handler) {
@@ -107,13 +133,21 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void close() {
     open_ = false;
     handler_ = nullptr;
+    if constexpr (kTls) {
+      // An operation that is half way through OpenSSL goes on when its last step on the socket
+      // returns, and the caller's buffers may be gone by then: make OpenSSL refuse to touch them.
+      // No goodbye is sent; a frame is whole or nothing, so a stream that is cut short shows.
+      SSL_set_shutdown(stream_.native_handle(), SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+    }
     error_code ignored;
-    socket_.shutdown(tcp::socket::shutdown_both, ignored);
-    socket_.close(ignored);
+    stream_.lowest_layer().shutdown(tcp::socket::shutdown_both, ignored);
+    stream_.lowest_layer().close(ignored);
   }
 
   std::size_t queued() const { return queued_; }
   const std::string& peer() const { return peer_; }
+  const std::string& local() const { return local_; }
+  const std::string& identity() const { return identity_; }
 
  private:
   struct Outgoing {
@@ -122,24 +156,29 @@ class Channel : public std::enable_shared_from_this<Channel> {
     Task sent;
   };
 
-  void fail(const std::string& why) {
+  void fail(const std::string& why, const std::string& hint = "") {
     if (!open_) return;
     Connection* connection = connection_;
     ConnectionHandler* handler = handler_;
     close();
     if (handler != nullptr)
-      handler->closed(*connection, failed(fmt::format("{}: {}", peer_, why)).error());
+      handler->closed(*connection, failed(fmt::format("{}: {}", peer_, why), hint).error());
   }
 
   void fail(const error_code& error) {
-    fail(error == asio::error::eof ? std::string("the peer closed the connection")
-                                   : error.message());
+    fail(error == asio::error::eof || error == asio::ssl::error::stream_truncated
+             ? std::string("the peer closed the connection")
+             : error.message());
   }
 
   void read_header() {
-    asio::async_read(socket_, asio::buffer(incoming_), AllAtOnce{incoming_.size()},
-                     [self = shared_from_this()](const error_code& error, std::size_t) {
+    asio::async_read(stream_, asio::buffer(incoming_), AllAtOnce{incoming_.size()},
+                     [self = this->shared_from_this()](const error_code& error, std::size_t size) {
                        if (!self->open_) return;
+                       if (!kTls && starts_like_tls(std::span(self->incoming_).first(size))) {
+                         return self->fail("expected plain TCP, got TLS",
+                                           "turn TLS on at both ends, or at neither");
+                       }
                        if (error) return self->fail(error);
                        self->read_payload();
                      });
@@ -153,9 +192,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
     if (!open_) return;  // the handler closed it
     if (!buffer) return fail("a frame came that nobody waits for");
     LH_CHECK(buffer->size() == header->payload_bytes, "a payload's buffer has its size");
-    asio::async_read(socket_, asio::buffer(buffer->data(), buffer->size()),
+    asio::async_read(stream_, asio::buffer(buffer->data(), buffer->size()),
                      AllAtOnce{buffer->size()},
-                     [self = shared_from_this(), header = *header, payload = *buffer](
+                     [self = this->shared_from_this(), header = *header, payload = *buffer](
                          const error_code& error, std::size_t) {
                        if (!self->open_) return;
                        if (error) return self->fail(error);
@@ -176,20 +215,34 @@ class Channel : public std::enable_shared_from_this<Channel> {
     const std::array<asio::const_buffer, 2> buffers = {
         asio::buffer(next.header), asio::const_buffer(next.payload.data(), next.payload.size())};
     const std::size_t size = next.header.size() + next.payload.size();
-    asio::async_write(socket_, buffers, AllAtOnce{size},
-                      [self = shared_from_this(), size](const error_code& error, std::size_t) {
-                        if (!self->open_) return;
-                        if (error) return self->fail(error);
-                        Task sent = std::move(self->queue_.front().sent);
-                        self->queue_.pop_front();
-                        self->queued_ -= size;
-                        if (!self->queue_.empty()) self->write_next();
-                        if (sent) sent();
-                      });
+    if constexpr (kTls) {
+      // The new key's announcement travels before the frame and needs no answer.
+      const Bytes bytes(static_cast<double>(size));
+      written_ += bytes;
+      if (written_ > key_bytes_ &&
+          SSL_key_update(stream_.native_handle(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
+        written_ = bytes;
+      }
+    }
+    asio::async_write(
+        stream_, buffers, AllAtOnce{size},
+        [self = this->shared_from_this(), size](const error_code& error, std::size_t) {
+          if (!self->open_) return;
+          if (error) return self->fail(error);
+          Task sent = std::move(self->queue_.front().sent);
+          self->queue_.pop_front();
+          self->queued_ -= size;
+          if (!self->queue_.empty()) self->write_next();
+          if (sent) sent();
+        });
   }
 
-  tcp::socket socket_;
+  Stream stream_;
   std::string peer_;
+  std::string local_;
+  std::string identity_;
+  Bytes key_bytes_;
+  Bytes written_;  // with the key at hand
   Connection* connection_ = nullptr;
   ConnectionHandler* handler_ = nullptr;
   bool open_ = true;
@@ -198,10 +251,12 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::size_t queued_ = 0;
 };
 
+template <class Stream>
 class AsioConnection : public Connection {
  public:
-  explicit AsioConnection(tcp::socket socket)
-      : channel_(std::make_shared<Channel>(std::move(socket))) {}
+  explicit AsioConnection(Stream stream, std::string identity = "", Bytes key_bytes = Bytes())
+      : channel_(
+            std::make_shared<Channel<Stream>>(std::move(stream), std::move(identity), key_bytes)) {}
   ~AsioConnection() override { channel_->close(); }
 
   void set_handler(ConnectionHandler* handler) override { channel_->start(this, handler); }
@@ -211,22 +266,169 @@ class AsioConnection : public Connection {
   std::size_t queued_bytes() const override { return channel_->queued(); }
   void close() override { channel_->close(); }
   std::string peer() const override { return channel_->peer(); }
+  std::string local() const override { return channel_->local(); }
+  std::string identity() const override { return channel_->identity(); }
 
  private:
-  std::shared_ptr<Channel> channel_;  // owners: this and the operations in flight
+  std::shared_ptr<Channel<Stream>> channel_;  // owners: this and the operations in flight
+};
+
+/// What the connections of a TLS transport share.
+struct Tls {
+  TlsContext context;
+  TlsLimits limits;
+  std::function<void(const Error&)> on_refused;
+};
+
+/// Makes a connection of a socket: the handshake, then one byte by which the listener says that the
+/// dialler is let in. Without it a dialler would take itself for connected: in TLS 1.3 it is done
+/// before the listener has seen its certificate.
+class Handshake : public std::enable_shared_from_this<Handshake> {
+ public:
+  using Side = asio::ssl::stream_base::handshake_type;
+  using Done = std::move_only_function<void(Result<std::unique_ptr<Connection>>)>;
+
+  Handshake(tcp::socket socket, std::shared_ptr<Tls> tls, Side side)
+      : tls_(std::move(tls)),
+        side_(side),
+        timer_(socket.get_executor()),
+        stream_(std::move(socket), new_session(*tls_)) {}
+
+  /// Calls `done` once, from a task of its own, unless it is abandoned before.
+  void start(asio::steady_timer::time_point deadline, Done done) {
+    done_ = std::move(done);
+    timer_.expires_at(deadline);
+    timer_.async_wait([self = shared_from_this()](const error_code& error) {
+      if (error || !self->done_) return;
+      if (!self->why_) self->why_ = failed("no TLS handshake before the deadline").error();
+      self->tell_plain_caller();
+      self->close();  // which ends the operation in flight
+    });
+    stream_.async_handshake(side_, [self = shared_from_this()](const error_code& error) {
+      if (error) return self->refuse(error);
+      if (self->side_ == Side::server) {
+        asio::async_write(
+            self->stream_, asio::buffer(&self->welcome_, 1),
+            [self](const error_code& write_error, std::size_t) { self->welcomed(write_error); });
+      } else {
+        self->welcome_ = 0;
+        asio::async_read(
+            self->stream_, asio::buffer(&self->welcome_, 1),
+            [self](const error_code& read_error, std::size_t) { self->welcomed(read_error); });
+      }
+    });
+  }
+
+  void abandon() {
+    done_ = nullptr;
+    timer_.cancel();
+    close();
+  }
+
+ private:
+  static constexpr unsigned char kWelcome = 1;
+
+  static SSL* new_session(const Tls& tls) {
+    SSL* session = SSL_new(tls.context.native());
+    LH_CHECK(session != nullptr, "only a lack of memory stops OpenSSL here");
+    return session;
+  }
+
+  void close() {
+    error_code ignored;
+    stream_.lowest_layer().close(ignored);
+  }
+
+  void welcomed(const error_code& error) {
+    if (error) return refuse(error);
+    if (!done_) return;
+    if (welcome_ != kWelcome) {
+      return finish(failed("the other end speaks TLS, but not longhaul's protocol"));
+    }
+    std::string identity = tls_peer_name(stream_.native_handle());
+    finish(std::make_unique<AsioConnection<TlsStream>>(std::move(stream_), std::move(identity),
+                                                       tls_->limits.key_bytes));
+  }
+
+  Error meaning(const error_code& error) {
+    if (error.category() == asio::error::get_ssl_category()) {
+      return tls_error(stream_.native_handle(), static_cast<unsigned int>(error.value()));
+    }
+    if (error == asio::error::eof || error == asio::error::connection_reset ||
+        error == asio::error::broken_pipe || error == asio::ssl::error::stream_truncated) {
+      return failed("expected TLS, but the other end has closed the connection",
+                    "does it run without TLS, or is it another program?")
+          .error();
+    }
+    return failed(error.message()).error();
+  }
+
+  void refuse(const error_code& error) {
+    if (!done_) return;
+    if (!why_) why_ = meaning(error);  // the deadline may have said it already
+    if (side_ == Side::client) return finish(std::unexpected(*why_));
+    // Closing a socket with bytes unread resets the connection, and the caller might lose the alert
+    // that tells it why.
+    tell_plain_caller();
+    error_code ignored;
+    stream_.lowest_layer().shutdown(tcp::socket::shutdown_send, ignored);
+    drain();
+  }
+
+  /// OpenSSL does not answer what is no TLS at all. A plain transport knows an alert when it sees
+  /// one: this one is fatal, of TLS 1.2's record layer, "protocol version".
+  void tell_plain_caller() {
+    if (side_ == Side::client || BIO_number_written(SSL_get_wbio(stream_.native_handle())) > 0)
+      return;
+    static constexpr unsigned char kAlert[] = {0x15, 3, 3, 0, 2, 2, 70};
+    error_code ignored;
+    stream_.next_layer().send(asio::buffer(kAlert), 0, ignored);  // fits an unused socket's buffer
+  }
+
+  void drain() {
+    stream_.next_layer().async_read_some(
+        asio::buffer(drained_), [self = shared_from_this()](const error_code& error, std::size_t) {
+          if (!self->done_) return;
+          if (error) return self->finish(std::unexpected(*self->why_));
+          self->drain();
+        });
+  }
+
+  void finish(Result<std::unique_ptr<Connection>> result) {
+    Done task = std::exchange(done_, nullptr);
+    timer_.cancel();
+    if (!result) close();
+    task(std::move(result));
+  }
+
+  std::shared_ptr<Tls> tls_;  // owners: the transport, its listeners, diallers and handshakes
+  Side side_;
+  asio::steady_timer timer_;
+  TlsStream stream_;
+  unsigned char welcome_ = kWelcome;
+  std::array<std::byte, 4096> drained_;
+  std::optional<Error> why_;
+  Done done_;
 };
 
 class AsioTransport : public Transport {
  public:
-  explicit AsioTransport(asio::io_context& context) : context_(context) {}
+  /// `tls` is null for plain TCP.
+  AsioTransport(asio::io_context& context, std::shared_ptr<Tls> tls)
+      : context_(context), tls_(std::move(tls)) {}
   ~AsioTransport() override {
     for (const auto& listener : listeners_) {
       error_code ignored;
       listener->acceptor.close(ignored);
+      for (const auto& handshake : std::exchange(listener->handshakes, {})) handshake->abandon();
     }
   }
 
   Result<std::string> listen(const std::string& address, OnConnection on_connection) override {
+    if (tls_ && !tls_->context.may_listen()) {
+      return invalid(fmt::format("cannot listen on {}: there is no certificate to show", address),
+                     "join the job first");
+    }
     LH_ASSIGN(const auto parts, split_address(address));
     error_code error;
     tcp::resolver resolver(context_);
@@ -236,7 +438,7 @@ class AsioTransport : public Transport {
       return failed(fmt::format("cannot listen on {}: {}", address, error.message()));
     }
     const tcp::endpoint endpoint = *endpoints.begin();
-    auto listener = std::make_shared<Listener>(context_, std::move(on_connection));
+    auto listener = std::make_shared<Listener>(context_, std::move(on_connection), tls_);
     listener->acceptor.open(endpoint.protocol(), error);
     if (!error) listener->acceptor.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) listener->acceptor.bind(endpoint, error);
@@ -256,30 +458,39 @@ class AsioTransport : public Transport {
       asio::steady_timer timer;
       OnDialled on_dialled;
       std::string address;
+      std::shared_ptr<Tls> tls;
       void finish(const std::string& error) {
         timer.cancel();
         OnDialled task = std::exchange(on_dialled, nullptr);
         if (!task) return;  // the deadline came first
-        if (error.empty()) {
-          task(std::make_unique<AsioConnection>(std::move(socket)));
-        } else {
+        if (!error.empty()) {
           error_code ignored;
           socket.close(ignored);
           resolver.cancel();
           task(failed(fmt::format("cannot reach {}: {}", address, error)));
+        } else if (!tls) {
+          task(std::make_unique<AsioConnection<tcp::socket>>(std::move(socket)));
+        } else {
+          std::make_shared<Handshake>(std::move(socket), tls, Handshake::Side::client)
+              ->start(timer.expiry(),
+                      [task = std::move(task), where = fmt::format("cannot reach {}", address)](
+                          Result<std::unique_ptr<Connection>> connection) mutable {
+                        if (!connection) connection = within(where, std::move(connection).error());
+                        task(std::move(connection));
+                      });
         }
       }
     };
     auto attempt = std::make_shared<Attempt>(context_);  // owners: the three operations below
     attempt->on_dialled = std::move(on_dialled);
     attempt->address = address;
+    attempt->tls = tls_;
     const auto parts = split_address(address);
     if (!parts) {
       asio::post(context_, [attempt, why = parts.error().message] { attempt->finish(why); });
       return;
     }
-    attempt->timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-        std::chrono::duration<double>(deadline.value())));
+    attempt->timer.expires_after(duration_of(deadline));
     attempt->timer.async_wait([attempt](const error_code& error) {
       if (!error) attempt->finish("no answer");
     });
@@ -295,23 +506,53 @@ class AsioTransport : public Transport {
 
  private:
   struct Listener {
-    Listener(asio::io_context& context, OnConnection task)
-        : acceptor(context), on_connection(std::move(task)) {}
+    Listener(asio::io_context& context, OnConnection task, std::shared_ptr<Tls> tls_of_transport)
+        : acceptor(context), on_connection(std::move(task)), tls(std::move(tls_of_transport)) {}
     tcp::acceptor acceptor;
     OnConnection on_connection;
+    std::shared_ptr<Tls> tls;
+    std::set<std::shared_ptr<Handshake>> handshakes;  // in progress, to count and to abandon
+    bool full = false;                                // accepts again when one of them ends
   };
 
   static void accept(const std::shared_ptr<Listener>& listener) {
+    listener->full =
+        listener->tls && listener->handshakes.size() >= listener->tls->limits.handshakes;
+    if (listener->full) return;
     listener->acceptor.async_accept([listener](const error_code& error, tcp::socket socket) {
       if (error == asio::error::operation_aborted || !listener->acceptor.is_open()) return;
       // Anything else (a peer that left again, no file descriptors) must not end the listening.
-      if (!error) listener->on_connection(std::make_unique<AsioConnection>(std::move(socket)));
+      if (!error && listener->tls) {
+        greet(listener, std::move(socket));
+      } else if (!error) {
+        listener->on_connection(std::make_unique<AsioConnection<tcp::socket>>(std::move(socket)));
+      }
       accept(listener);
     });
   }
 
+  static void greet(const std::shared_ptr<Listener>& listener, tcp::socket socket) {
+    const std::string peer = peer_of(socket);
+    const auto handshake =
+        std::make_shared<Handshake>(std::move(socket), listener->tls, Handshake::Side::server);
+    listener->handshakes.insert(handshake);
+    handshake->start(
+        std::chrono::steady_clock::now() + duration_of(listener->tls->limits.handshake_deadline),
+        [listener, peer,
+         weak = std::weak_ptr(handshake)](Result<std::unique_ptr<Connection>> connection) {
+          listener->handshakes.erase(weak.lock());
+          if (listener->full) accept(listener);
+          if (connection) {
+            listener->on_connection(std::move(*connection));
+          } else if (listener->tls->on_refused) {
+            listener->tls->on_refused(within(peer, std::move(connection).error()).error());
+          }
+        });
+  }
+
   asio::io_context& context_;
-  std::vector<std::shared_ptr<Listener>> listeners_;  // owners: this and the accept in flight
+  std::shared_ptr<Tls> tls_;
+  std::vector<std::shared_ptr<Listener>> listeners_;  // owners: this, accepts and handshakes
 };
 
 }  // namespace
@@ -329,7 +570,14 @@ EventLoop& AsioRuntime::loop() {
 }
 
 std::unique_ptr<Transport> AsioRuntime::make_transport() {
-  return std::make_unique<AsioTransport>(state_->context);
+  return std::make_unique<AsioTransport>(state_->context, nullptr);
+}
+
+Result<std::unique_ptr<Transport>> AsioRuntime::make_transport(TlsOptions options) {
+  LH_ASSIGN(TlsContext context, TlsContext::create(options.who));
+  return std::make_unique<AsioTransport>(
+      state_->context,
+      std::make_shared<Tls>(std::move(context), options.limits, std::move(options.on_refused)));
 }
 
 void AsioRuntime::run() {

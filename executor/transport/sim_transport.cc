@@ -82,6 +82,7 @@ class SimConnection : public Connection {
   }
 
   std::string peer() const override { return pipe_->ends[1 - side_].address; }
+  std::string local() const override { return pipe_->ends[side_].address; }
 
   /// Tells one end, one latency from now, that the connection is over.
   static void tell(SimNetwork& network, const std::shared_ptr<SimNetwork::Pipe>& pipe, int side,

@@ -1,9 +1,9 @@
 // The Transport door: connections that carry frames between processes.
 //
 // A Transport listens on one address and dials others; a Connection is an ordered stream of frames
-// in both directions, with either side allowed to have dialled. Two sides: AsioTransport over TCP,
-// and SimTransport in virtual time. Everything happens on the process's event loop: handlers are
-// called from its tasks, and all functions here must be called from them.
+// in both directions, with either side allowed to have dialled. Two sides: AsioTransport over TCP
+// or TLS, and SimTransport in virtual time. Everything happens on the process's event loop:
+// handlers are called from its tasks, and all functions here must be called from them.
 //
 // Memory is never driven by the wire: a payload is read into the buffer that the receiver's handler
 // names for exactly that header, and a header that no buffer was named for closes the connection.
@@ -59,8 +59,9 @@ class Connection {
   virtual std::string peer() const = 0;
   /// This end, as `peer` reads at the other one when nobody translates addresses between them.
   virtual std::string local() const { return ""; }
-  /// The name in the other end's certificate; empty where it has shown none (plain TCP, or a caller
-  /// who is still to join).
+  /// The name in the other end's certificate, which the job's authority has issued to it; empty
+  /// where it has shown none (plain TCP, or a caller who is still to join, and may do nothing
+  /// else).
   virtual std::string identity() const { return ""; }
 };
 
