@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::uint16_t kFlagLastPiece = 2;
 constexpr int kFramesInFlight = 2;
-/// Callers that have not said who they are; the oldest makes room for the next.
-constexpr std::size_t kStrangersMax = 64;
 constexpr std::size_t kRefusalMax = 1024;  // bytes of a refusal's text that are taken
 constexpr Seconds kRedialMin{0.05};
 constexpr Seconds kRedialMax{1.0};
@@ -121,9 +119,9 @@ class MeshLink : public ConnectionHandler {
 
   TransportMesh::Core& core;
   std::unique_ptr<Connection> connection;
-  int peer;  // -1 until it has said so
+  int peer;
   bool is_established = false;
-  bool is_over = false;  // lost or refused: whatever else it says is ignored
+  bool is_over = false;  // lost: whatever else it says is ignored
 
   // Owners: the queue and the frames in flight, which borrow the message's payload.
   std::deque<std::shared_ptr<Outgoing>> outgoing;
@@ -156,13 +154,11 @@ struct TransportMesh::Core : std::enable_shared_from_this<TransportMesh::Core> {
   Core(Transport& transport_of_mesh, EventLoop& loop_of_mesh)
       : transport(transport_of_mesh), loop(loop_of_mesh) {}
 
-  void start(Seconds deadline);
+  void start(const std::shared_ptr<MeshListener>& door, Seconds deadline);
   void dial(int peer, Seconds backoff);
-  void accept(std::unique_ptr<Connection> connection);
-  void hello(MeshLink& link, const FrameHeader& header);
+  void dialled(int peer, std::unique_ptr<Connection> connection);
+  void hello(std::unique_ptr<Connection> connection, const FrameHeader& header);
   void hello_ack(MeshLink& link, const FrameHeader& header);
-  void refuse(MeshLink& link, const std::string& why);
-  void retire(MeshLink& link);
   void lose(MeshLink& link, const std::string& why);
   void established(MeshLink& link);
   void finish(std::optional<Error> error);
@@ -198,26 +194,25 @@ struct TransportMesh::Core : std::enable_shared_from_this<TransportMesh::Core> {
     return greeting;
   }
   std::string check_greeting(const FrameHeader& header, const char* who) const;
+  std::string check_caller(const Connection& connection, const FrameHeader& header) const;
+  std::string check_identity(const Connection& connection, int peer) const;
 
   Transport& transport;
   EventLoop& loop;
   std::vector<std::string> addresses;
+  std::vector<std::string> identities;
   int rank = 0;
   std::uint64_t job = 0;
   std::uint32_t term = 0;
   MeshLimits limits;
   OnMesh on_ready;  // null once it was called
-  // The transport's listener owns this slot, and through it a core that is still being made; the
-  // slot is empty afterwards.
-  std::weak_ptr<std::shared_ptr<Core>> maker;
+  // Its handler of greetings owns a core that is still being made, and only that.
+  std::weak_ptr<MeshListener> listener;
   TimerId timer = kNoTimer;
   Seconds give_up_at;
-  std::string last_trouble;  // what went wrong last, for the report of what is missing
   bool is_shut = false;
 
   std::vector<std::unique_ptr<MeshLink>> peers;  // by rank; null until it is known
-  std::deque<std::unique_ptr<MeshLink>> strangers;
-  std::vector<std::unique_ptr<MeshLink>> retired;  // not freed inside their own handlers
   std::uint64_t dropped_frames = 0;
 
   std::function<void(int, const std::string&)> on_control;
@@ -244,8 +239,8 @@ std::string MeshLink::check(const FrameHeader& header) const {
     return header.payload_bytes <= kRefusalMax ? "" : "the peer's error is too long to read";
   }
   if (!is_established) {
-    const bool is_greeting = header.type == (peer < 0 ? FrameType::kHello : FrameType::kHelloAck);
-    return is_greeting && header.payload_bytes == 0 ? "" : "a frame came before the greeting";
+    const bool is_answer = header.type == FrameType::kHelloAck && header.payload_bytes == 0;
+    return is_answer ? "" : "a frame came before the greeting's answer";
   }
   if (header.job != core.job || header.sender != static_cast<std::uint32_t>(peer)) {
     return fmt::format("a frame of rank {} of job {:#x} came from rank {}", header.sender,
@@ -315,12 +310,10 @@ void MeshLink::received(Connection&, const FrameHeader& header,
     text.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
   }
   switch (header.type) {
-    case FrameType::kHello:
-      return core.hello(*this, header);
     case FrameType::kHelloAck:
       return core.hello_ack(*this, header);
     case FrameType::kError:
-      return core.lose(*this, peer < 0 ? text : fmt::format("it says: {}", text));
+      return core.lose(*this, fmt::format("it says: {}", text));
     case FrameType::kControl:
       early_bytes += cost(text.size());
       core.controls.emplace_back(peer, text);
@@ -452,32 +445,23 @@ void MeshLink::forget_all() {
 }
 
 void MeshLink::closed(Connection&, const Error& why) {
-  if (is_over) {
-    if (peer < 0) core.retire(*this);
-    return;
-  }
-  core.lose(*this, why.message);
+  if (!is_over) core.lose(*this, why.message);
 }
 
 // ---- Making the mesh, and losing parts of it.
 
-void TransportMesh::Core::start(Seconds deadline) {
+void TransportMesh::Core::start(const std::shared_ptr<MeshListener>& door, Seconds deadline) {
   peers.resize(addresses.size());
   give_up_at = loop.now() + deadline;
-  auto slot = std::make_shared<std::shared_ptr<Core>>(shared_from_this());
-  maker = slot;
-  const Result<std::string> listening = transport.listen(
-      addresses[static_cast<std::size_t>(rank)],
-      [weak = weak_from_this(), owner = std::move(slot)](std::unique_ptr<Connection> connection) {
-        if (const auto self = weak.lock(); self && !self->is_shut) {
-          self->accept(std::move(connection));
-        }
-      });
-  if (!listening) return finish(listening.error());
-  if (ranks() == 1) return finish(std::nullopt);
+  listener = door;
   timer = loop.after(deadline, [weak = weak_from_this(), deadline] {
     if (const auto self = weak.lock(); self && self->on_ready) self->out_of_time(deadline);
   });
+  door->on_greeting([self = shared_from_this()](std::unique_ptr<Connection> connection,
+                                                const FrameHeader& header) {
+    self->hello(std::move(connection), header);
+  });
+  if (on_ready && ranks() == 1) return finish(std::nullopt);
   for (int peer = 0; peer < rank; ++peer) dial(peer, kRedialMin);
 }
 
@@ -488,26 +472,25 @@ void TransportMesh::Core::dial(int peer, Seconds backoff) {
                  [weak = weak_from_this(), peer, backoff](auto connection) {
                    const auto self = weak.lock();
                    if (!self || self->is_shut) return;
-                   if (!connection) {  // it may not listen yet
-                     self->last_trouble = connection.error().message;
-                     self->loop.after(backoff, [weak, peer, backoff] {
-                       const auto again = weak.lock();
-                       if (again) again->dial(peer, std::min(backoff * 2, kRedialMax));
-                     });
-                     return;
+                   if (connection) return self->dialled(peer, std::move(*connection));
+                   if (const auto door = self->listener.lock()) {
+                     door->set_last_trouble(connection.error().message);
                    }
-                   auto& link = self->peers[static_cast<std::size_t>(peer)];
-                   link = std::make_unique<MeshLink>(*self, std::move(*connection), peer);
-                   link->send_frame(self->greeting(FrameType::kHello, peer), {}, [] {});
+                   // It may not listen yet.
+                   self->loop.after(backoff, [weak, peer, backoff] {
+                     const auto again = weak.lock();
+                     if (again) again->dial(peer, std::min(backoff * 2, kRedialMax));
+                   });
                  });
 }
 
-void TransportMesh::Core::accept(std::unique_ptr<Connection> connection) {
-  if (strangers.size() == kStrangersMax) {
-    strangers.front()->forget_all();
-    retire(*strangers.front());
+void TransportMesh::Core::dialled(int peer, std::unique_ptr<Connection> connection) {
+  auto& link = peers[static_cast<std::size_t>(peer)];
+  link = std::make_unique<MeshLink>(*this, std::move(connection), peer);
+  if (const std::string wrong = check_identity(*link->connection, peer); !wrong.empty()) {
+    return lose(*link, wrong);
   }
-  strangers.push_back(std::make_unique<MeshLink>(*this, std::move(connection), -1));
+  link->send_frame(greeting(FrameType::kHello, peer), {}, [] {});
 }
 
 /// What is wrong with a greeting but its sender; empty when nothing is.
@@ -527,22 +510,39 @@ std::string TransportMesh::Core::check_greeting(const FrameHeader& header, const
   return "";
 }
 
-void TransportMesh::Core::hello(MeshLink& stranger, const FrameHeader& header) {
-  if (const std::string wrong = check_greeting(header, "the caller"); !wrong.empty()) {
-    return refuse(stranger, wrong);
-  }
+/// Why the certificate at the other end is not the rank's; empty when it is.
+std::string TransportMesh::Core::check_identity(const Connection& connection, int peer) const {
+  if (identities.empty()) return "";
+  const std::string& expected = identities[static_cast<std::size_t>(peer)];
+  const std::string shown = connection.identity();
+  if (shown == expected) return "";
+  return fmt::format("rank {} belongs to `{}`, and the certificate shown is {}", peer, expected,
+                     shown.empty() ? "none" : fmt::format("that of `{}`", shown));
+}
+
+/// Why the caller is not let in; empty when it is.
+std::string TransportMesh::Core::check_caller(const Connection& connection,
+                                              const FrameHeader& header) const {
+  if (std::string wrong = check_greeting(header, "the caller"); !wrong.empty()) return wrong;
   if (header.sender <= static_cast<std::uint32_t>(rank) || header.sender >= addresses.size()) {
-    return refuse(stranger, fmt::format("rank {} does not dial rank {}", header.sender, rank));
+    return fmt::format("rank {} does not dial rank {}", header.sender, rank);
   }
-  auto& place = peers[header.sender];
-  if (place) return refuse(stranger, fmt::format("rank {} is already connected", header.sender));
-  const auto self = std::find_if(strangers.begin(), strangers.end(),
-                                 [&](const auto& link) { return link.get() == &stranger; });
-  place = std::move(*self);
-  strangers.erase(self);
-  place->peer = static_cast<int>(header.sender);
-  place->send_frame(greeting(FrameType::kHelloAck, place->peer), {}, [] {});
-  established(*place);
+  const int peer = static_cast<int>(header.sender);
+  if (std::string wrong = check_identity(connection, peer); !wrong.empty()) return wrong;
+  return peers[header.sender] ? fmt::format("rank {} is already connected", peer) : "";
+}
+
+void TransportMesh::Core::hello(std::unique_ptr<Connection> connection, const FrameHeader& header) {
+  const auto door = listener.lock();
+  if (is_shut || !door) return;
+  if (const std::string wrong = check_caller(*connection, header); !wrong.empty()) {
+    return door->refuse(std::move(connection), wrong);
+  }
+  const int peer = static_cast<int>(header.sender);
+  auto& link = peers[header.sender];
+  link = std::make_unique<MeshLink>(*this, std::move(connection), peer);
+  link->send_frame(greeting(FrameType::kHelloAck, peer), {}, [] {});
+  established(*link);
 }
 
 void TransportMesh::Core::hello_ack(MeshLink& link, const FrameHeader& header) {
@@ -562,37 +562,9 @@ void TransportMesh::Core::established(MeshLink& link) {
   if (is_complete && on_ready) finish(std::nullopt);
 }
 
-/// Tells a caller why it is not let in; it is closed when that has left.
-void TransportMesh::Core::refuse(MeshLink& stranger, const std::string& why) {
-  last_trouble =
-      fmt::format("a connection from {} was refused: {}", stranger.connection->peer(), why);
-  stranger.is_over = true;
-  const auto text = std::make_shared<const std::string>(why);  // owner: the frame
-  stranger.connection->send(header(FrameType::kError), std::as_bytes(std::span(*text)),
-                            [&stranger, text, weak = weak_from_this()] {
-                              if (const auto self = weak.lock()) self->retire(stranger);
-                            });
-}
-
-void TransportMesh::Core::retire(MeshLink& stranger) {
-  const auto place = std::find_if(strangers.begin(), strangers.end(),
-                                  [&](const auto& link) { return link.get() == &stranger; });
-  if (place == strangers.end()) return;
-  stranger.connection->close();
-  retired.push_back(std::move(*place));
-  strangers.erase(place);
-  loop.post([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->retired.clear();
-  });
-}
-
 void TransportMesh::Core::lose(MeshLink& link, const std::string& why) {
   if (link.is_over) return;
   link.forget_all();
-  if (link.peer < 0) {
-    last_trouble = fmt::format("a connection from {} ended: {}", link.connection->peer(), why);
-    return retire(link);
-  }
   const char* what = link.is_established ? "rank {} is lost: {}" : "no connection with rank {}: {}";
   const auto error = failed(fmt::format(fmt::runtime(what), link.peer, why)).error();
   if (on_ready) return finish(error);
@@ -607,8 +579,10 @@ void TransportMesh::Core::out_of_time(Seconds deadline) {
     if (peer == rank || (link && link->is_established)) continue;
     missing += fmt::format("{}{}", missing.empty() ? "" : ", ", peer);
   }
+  const auto door = listener.lock();
+  const std::string trouble = door ? door->last_trouble() : "";
   finish(failed(fmt::format("no connection with rank {} after {} s{}{}", missing, deadline.value(),
-                            last_trouble.empty() ? "" : "; last trouble: ", last_trouble))
+                            trouble.empty() ? "" : "; last trouble: ", trouble))
              .error());
 }
 
@@ -621,7 +595,11 @@ void TransportMesh::Core::finish(std::optional<Error> error) {
     if (why) return task(within(fmt::format("rank {}", self->rank), std::move(*why)));
     task(std::make_unique<TransportMesh>(std::move(self)));
   });
-  if (const auto slot = maker.lock()) slot->reset();
+  if (const auto door = listener.lock()) {
+    door->on_greeting([weak = weak_from_this()](auto connection, const FrameHeader& header) {
+      if (const auto self = weak.lock()) self->hello(std::move(connection), header);
+    });
+  }
 }
 
 void TransportMesh::Core::shut() {
@@ -629,7 +607,6 @@ void TransportMesh::Core::shut() {
   for (const auto& link : peers) {
     if (link) link->forget_all();
   }
-  for (const auto& link : strangers) link->forget_all();
   on_control = nullptr;
   on_lost = nullptr;
 }
@@ -714,20 +691,38 @@ void TransportMesh::set_term(std::uint32_t term) {
   }
 }
 
-void connect_mesh(Transport& transport, EventLoop& loop, std::vector<std::string> addresses,
-                  int rank, std::uint64_t job, MeshLimits limits, Seconds deadline, OnMesh on_ready,
-                  std::uint32_t term) {
-  LH_CHECK(rank >= 0 && static_cast<std::size_t>(rank) < addresses.size(),
+void connect_mesh(Transport& transport, EventLoop& loop,
+                  const std::shared_ptr<MeshListener>& listener, MeshConfig config,
+                  OnMesh on_ready) {
+  LH_CHECK(config.rank >= 0 && static_cast<std::size_t>(config.rank) < config.addresses.size(),
            "every rank has an address");
-  LH_CHECK(limits.chunk_bytes > 0, "messages travel in pieces of at least a byte");
+  LH_CHECK(config.identities.empty() || config.identities.size() == config.addresses.size(),
+           "every rank has an identity, or none has");
+  LH_CHECK(config.limits.chunk_bytes > 0, "messages travel in pieces of at least a byte");
   const auto core = std::make_shared<TransportMesh::Core>(transport, loop);
-  core->addresses = std::move(addresses);
-  core->rank = rank;
-  core->job = job;
-  core->term = term;
-  core->limits = limits;
+  core->addresses = std::move(config.addresses);
+  core->identities = std::move(config.identities);
+  core->rank = config.rank;
+  core->job = config.job;
+  core->term = config.term;
+  core->limits = config.limits;
   core->on_ready = std::move(on_ready);
-  core->start(deadline);
+  core->start(listener, config.deadline);
+}
+
+void connect_mesh(Transport& transport, EventLoop& loop, MeshConfig config, OnMesh on_ready) {
+  LH_CHECK(config.rank >= 0 && static_cast<std::size_t>(config.rank) < config.addresses.size(),
+           "every rank has an address");
+  auto listener =
+      MeshListener::open(transport, loop, config.addresses[static_cast<std::size_t>(config.rank)]);
+  if (!listener) {
+    loop.post([task = std::move(on_ready), rank = config.rank,
+               why = std::move(listener.error())]() mutable {
+      task(within(fmt::format("rank {}", rank), std::move(why)));
+    });
+    return;
+  }
+  connect_mesh(transport, loop, *listener, std::move(config), std::move(on_ready));
 }
 
 }  // namespace longhaul

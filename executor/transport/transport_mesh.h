@@ -1,15 +1,16 @@
 // A Mesh on a Transport: one connection between every two ranks of a job.
 //
-// Every rank listens on its own address and dials all lower ranks. The dialler opens with HELLO,
-// the listener answers HELLO_ACK, or ERROR with a sentence and the end of the connection. Both
-// frames have no payload; of their header (frame.h) they use
+// Every rank listens (mesh_listener.h) and, once it knows all addresses, dials all lower ranks. The
+// dialler opens with HELLO, the listener answers HELLO_ACK, or ERROR with a sentence and the end of
+// the connection. Both frames have no payload; of their header (frame.h) they use
 //
 //   job, term     those of the mesh           operation   number of ranks
 //   sender        the rank that sends         segment     the rank that is meant
 //
 // and all five are checked, so that a rank of another job, a wrong address list and a second
-// process of one rank are refused by name. A refused dialler fails at once; a listener that refused
-// somebody goes on waiting for the right one until its deadline.
+// process of one rank are refused by name. Where it is known whose certificate each rank shows,
+// both sides refuse another. A refused dialler fails at once; a listener that refused somebody goes
+// on waiting for the right one until its deadline.
 //
 // Data frames carry pieces of messages: term, operation and segment name the message, `offset` is
 // the piece's place in it, and flag 2 marks the piece that ends it, so that a message has no length
@@ -30,6 +31,7 @@
 #include <vector>
 
 #include "executor/transport/mesh.h"
+#include "executor/transport/mesh_listener.h"
 #include "executor/transport/transport.h"
 
 namespace longhaul {
@@ -66,14 +68,29 @@ class TransportMesh : public Mesh {
 
 using OnMesh = std::move_only_function<void(Result<std::unique_ptr<TransportMesh>>)>;
 
-/// Joins the ranks that listen at `addresses` (one a rank; `rank` listens at its own). Calls
-/// `on_ready` once, in a task of its own: with the mesh when every rank is connected, or with what
-/// is missing after `deadline`, or at once when this rank is refused or a connected peer leaves.
-/// Peers may send as soon as they are complete: what they send before this rank is waits for its
-/// receives and handlers. The transport and the loop must outlive the mesh; a mesh still in the
-/// making is abandoned, and `on_ready` not called, when the transport is destroyed.
-void connect_mesh(Transport& transport, EventLoop& loop, std::vector<std::string> addresses,
-                  int rank, std::uint64_t job, MeshLimits limits, Seconds deadline, OnMesh on_ready,
-                  std::uint32_t term = 0);
+struct MeshConfig {
+  std::vector<std::string> addresses;  // where each rank listens
+  /// Whose certificate each rank shows (Connection::identity); empty: not checked.
+  std::vector<std::string> identities;
+  int rank = 0;
+  std::uint64_t job = 0;
+  std::uint32_t term = 0;
+  MeshLimits limits;
+  Seconds deadline{60};
+};
+
+/// Joins the ranks that listen at the addresses; this one listens at `listener`, whose handler of
+/// greetings it takes. Calls `on_ready` once, in a task of its own: with the mesh when every rank
+/// is connected, or with what is missing after the deadline, or at once when this rank is refused
+/// or a connected peer leaves. Peers may send as soon as they are complete: what they send before
+/// this rank is waits for its receives and handlers. The transport and the loop must outlive the
+/// mesh; a mesh still in the making is abandoned, and `on_ready` not called, when the listener is
+/// closed or the transport destroyed.
+void connect_mesh(Transport& transport, EventLoop& loop,
+                  const std::shared_ptr<MeshListener>& listener, MeshConfig config,
+                  OnMesh on_ready);
+
+/// The same where this rank's address is known before it listens there.
+void connect_mesh(Transport& transport, EventLoop& loop, MeshConfig config, OnMesh on_ready);
 
 }  // namespace longhaul

@@ -39,16 +39,21 @@ class MeshWorld {
   void join(int rank, MeshLimits limits = {}, std::uint64_t job = kTestJob,
             std::uint32_t term = 0) {
     transports.push_back(make_transport(rank));
-    connect_mesh(
-        *transports.back(), event_loop(), addresses, rank, job, limits, Seconds(5),
-        [this, place = static_cast<std::size_t>(rank)](auto mesh) {
-          if (mesh) {
-            meshes[place] = std::move(*mesh);
-          } else {
-            errors[place] = mesh.error().text();
-          }
-        },
-        term);
+    connect_mesh(*transports.back(), event_loop(), config(rank, limits, job, term), taker(rank));
+  }
+  MeshConfig config(int rank, MeshLimits limits = {}, std::uint64_t job = kTestJob,
+                    std::uint32_t term = 0) const {
+    return {addresses, identities, rank, job, term, limits, Seconds(5)};
+  }
+  /// What puts a rank's result in its place.
+  OnMesh taker(int rank) {
+    return [this, place = static_cast<std::size_t>(rank)](auto mesh) {
+      if (mesh) {
+        meshes[place] = std::move(*mesh);
+      } else {
+        errors[place] = mesh.error().text();
+      }
+    };
   }
   void connect(int ranks, MeshLimits limits = {}) {
     begin(ranks, limits);
@@ -62,6 +67,7 @@ class MeshWorld {
   TransportMesh& mesh(int rank) { return *meshes[static_cast<std::size_t>(rank)]; }
 
   std::vector<std::string> addresses;
+  std::vector<std::string> identities;
   std::vector<std::unique_ptr<Transport>> transports;
   std::vector<std::unique_ptr<TransportMesh>> meshes;
   std::vector<std::string> errors;
@@ -105,6 +111,7 @@ class AsioMeshWorld : public MeshWorld {
   }
   void give_back_addresses() override { takers_.clear(); }
   void run_until(const std::function<bool()>& done) override {
+    if (done()) return;
     bool late = false;
     const TimerId deadline = event_loop().after(Seconds(20), [&] {
       late = true;

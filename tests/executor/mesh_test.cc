@@ -1,5 +1,7 @@
 #include "executor/transport/mesh.h"
 
+#include <algorithm>
+
 #include "core/rng.h"
 #include "tests/executor/mesh_fixtures.h"
 
@@ -369,6 +371,172 @@ TEST(MeshHandshake, a_peer_that_leaves_too_soon_ends_it_at_once) {
       << world.errors[1];
 }
 
+// ---- A port that is open before the peers are known.
+
+TYPED_TEST(MeshDoor, ranks_may_listen_first_and_learn_the_addresses_later) {
+  std::vector<std::shared_ptr<MeshListener>> listeners;
+  this->world.meshes.resize(3);
+  this->world.errors.resize(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    this->world.transports.push_back(this->world.make_transport(rank));
+    const std::string host = this->world.free_address(rank);
+    listeners.push_back(*MeshListener::open(*this->world.transports.back(),
+                                            this->world.event_loop(),
+                                            host.substr(0, host.rfind(':')) + ":0"));
+    this->world.addresses.push_back(listeners.back()->address());
+  }
+  // The highest rank comes first, so that its greetings wait at listeners without a mesh.
+  for (const int rank : {2, 1, 0}) {
+    const auto place = static_cast<std::size_t>(rank);
+    this->world.event_loop().after(Seconds(0.02 * (2 - rank)), [this, rank, place, &listeners] {
+      connect_mesh(*this->world.transports[place], this->world.event_loop(), listeners[place],
+                   this->world.config(rank), this->world.taker(rank));
+    });
+  }
+  this->world.run_until([&] {
+    return std::ranges::all_of(this->world.meshes, [](const auto& mesh) { return !!mesh; });
+  });
+  bool received = false;
+  std::vector<std::byte> buffer(3);
+  const std::vector<std::byte> message = pattern(3);
+  this->world.mesh(0).receive(2, 1, 0, buffer, [&] { received = true; });
+  this->world.mesh(2).send(0, 1, 0, message, [] {});
+  this->world.run_until([&] { return received; });
+}
+
+TEST(MeshListener, takes_the_address_once) {
+  SimMeshWorld world;
+  const auto transport = world.make_transport(0);
+  const auto first = MeshListener::open(*transport, world.loop, "h0:7000");
+  ASSERT_TRUE(first);
+  EXPECT_EQ((*first)->address(), "h0:7000");
+  const auto second = MeshListener::open(*transport, world.loop, "h0:7000");
+  ASSERT_FALSE(second);
+  EXPECT_NE(second.error().message.find("in use"), std::string::npos);
+}
+
+TEST(MeshListener, an_address_in_use_fails_a_mesh_in_a_task_of_its_own) {
+  SimMeshWorld world;
+  const auto taker = world.make_transport(0);
+  ASSERT_TRUE(taker->listen("h0:7000", [](std::unique_ptr<Connection>) {}));
+  world.addresses = {"h0:7000", "h1:7000"};
+  world.meshes.resize(2);
+  world.errors.resize(2);
+  world.join(0);
+  EXPECT_EQ(world.errors[0], "");
+  world.run();
+  EXPECT_NE(world.errors[0].find("rank 0: cannot listen on h0:7000"), std::string::npos)
+      << world.errors[0];
+}
+
+TEST(MeshListener, abandons_a_mesh_in_the_making_when_it_closes) {
+  SimMeshWorld world;
+  const auto transport = world.make_transport(0);
+  const auto listener = *MeshListener::open(*transport, world.loop, "h0:7000");
+  world.addresses = {"h0:7000", "h1:7000"};
+  connect_mesh(*transport, world.loop, listener, world.config(0), [](auto) { FAIL(); });
+  world.loop.run_until_idle(Seconds(1));
+  listener->close();
+  world.run();
+}
+
+// ---- Whose certificate a rank shows.
+
+/// A connection whose other end has shown a certificate.
+class NamedConnection : public Connection {
+ public:
+  NamedConnection(std::unique_ptr<Connection> inner, std::string name)
+      : inner_(std::move(inner)), name_(std::move(name)) {}
+  void set_handler(ConnectionHandler* handler) override { inner_->set_handler(handler); }
+  void send(FrameHeader header, std::span<const std::byte> payload, Task sent) override {
+    inner_->send(header, payload, std::move(sent));
+  }
+  std::size_t queued_bytes() const override { return inner_->queued_bytes(); }
+  void close() override { inner_->close(); }
+  std::string peer() const override { return inner_->peer(); }
+  std::string identity() const override { return name_; }
+
+ private:
+  std::unique_ptr<Connection> inner_;
+  std::string name_;
+};
+
+/// Every host shows a certificate in its own name, `h0`, `h1`, ...
+class NamedTransport : public Transport {
+ public:
+  explicit NamedTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  Result<std::string> listen(const std::string& address, OnConnection task) override {
+    return inner_->listen(address, [task](auto connection) { task(named(std::move(connection))); });
+  }
+  void dial(const std::string& address, Seconds deadline, OnDialled task) override {
+    inner_->dial(address, deadline, [task = std::move(task)](auto connection) mutable {
+      if (!connection) return task(std::move(connection));
+      task(named(std::move(*connection)));
+    });
+  }
+
+ private:
+  static std::unique_ptr<Connection> named(std::unique_ptr<Connection> connection) {
+    const std::string peer = connection->peer();
+    return std::make_unique<NamedConnection>(std::move(connection), peer.substr(0, 2));
+  }
+  std::unique_ptr<Transport> inner_;
+};
+
+struct NamedMeshWorld : SimMeshWorld {
+  std::unique_ptr<Transport> make_transport(int host) override {
+    return std::make_unique<NamedTransport>(SimMeshWorld::make_transport(host));
+  }
+};
+
+TEST(MeshIdentity, everybody_shows_the_expected_certificate) {
+  NamedMeshWorld world;
+  world.identities = {"h0", "h1", "h2"};
+  world.connect(3);
+  EXPECT_EQ(world.mesh(0).ranks(), 3);
+}
+
+TEST(MeshIdentity, a_caller_with_another_certificate_is_refused_by_name) {
+  NamedMeshWorld world;
+  world.addresses = {"h0:7000", "h1:7000", "h2:7000"};
+  world.meshes.resize(3);
+  world.errors.resize(3);
+  world.identities = {"h0", "h1", "hx"};
+  world.join(0);
+  world.identities = {"h0", "h1", "h2"};
+  world.join(1);
+  world.join(2);
+  world.loop.run_until_idle(Seconds(4));
+  EXPECT_NE(world.errors[2].find("it says: rank 2 belongs to `hx`, and the certificate shown is "
+                                 "that of `h2`"),
+            std::string::npos)
+      << world.errors[2];
+}
+
+TEST(MeshIdentity, a_listener_with_another_certificate_is_left_at_once) {
+  NamedMeshWorld world;
+  world.addresses = {"h0:7000", "h1:7000"};
+  world.meshes.resize(2);
+  world.errors.resize(2);
+  world.join(0);
+  world.identities = {"hx", "h1"};
+  world.join(1);
+  world.loop.run_until_idle(Seconds(1));
+  EXPECT_NE(world.errors[1].find("rank 0 belongs to `hx`, and the certificate shown is that of "
+                                 "`h0`"),
+            std::string::npos)
+      << world.errors[1];
+}
+
+TEST(MeshIdentity, a_connection_without_a_certificate_is_refused) {
+  SimMeshWorld world;
+  world.identities = {"h0", "h1"};
+  world.begin(2);
+  world.run();
+  EXPECT_NE(world.errors[1].find("the certificate shown is none"), std::string::npos)
+      << world.errors[1];
+}
+
 // ---- Peers that do not keep to the rules.
 
 /// Rank 1 of two, by hand.
@@ -439,6 +607,59 @@ TEST(MeshRules, callers_who_say_nothing_are_kept_in_bounds) {
   world.loop.run_until_idle(Seconds(1));
   EXPECT_TRUE(strangers[0]->is_closed);
   EXPECT_FALSE(strangers[1]->is_closed);
+}
+
+TEST(MeshRules, the_first_frame_decides_who_takes_a_caller) {
+  SimMeshWorld world;
+  const auto transport = world.make_transport(0);
+  const auto listener = *MeshListener::open(*transport, world.loop, "h0:7000");
+  const std::vector<std::byte> join = pattern(MeshListener::kJoinBytesMax);
+  const std::vector<std::byte> too_long = pattern(MeshListener::kJoinBytesMax + 1);
+
+  Stranger refused(world);
+  refused.send(refused.header(FrameType::kControl), join);
+  world.loop.run_until_idle(Seconds(1));
+  EXPECT_TRUE(refused.is_closed);
+  EXPECT_NE(listener->last_trouble().find("was refused: nobody can join here"), std::string::npos);
+
+  std::unique_ptr<Connection> joined;
+  std::size_t bytes = 0;
+  listener->on_join([&](std::unique_ptr<Connection> connection, const std::string& text) {
+    joined = std::move(connection);
+    bytes = text.size();
+    struct Ignore : ConnectionHandler {
+      std::optional<std::span<std::byte>> buffer_for(Connection&, const FrameHeader&) override {
+        return std::nullopt;
+      }
+      void received(Connection&, const FrameHeader&, std::span<const std::byte>) override {}
+      void closed(Connection&, const Error&) override {}
+    };
+    static Ignore ignore;
+    joined->set_handler(&ignore);
+  });
+  Stranger welcome(world), long_winded(world), greeter(world), impatient(world), wrong(world);
+  welcome.send(welcome.header(FrameType::kControl), join);
+  long_winded.send(long_winded.header(FrameType::kControl), too_long);
+  greeter.greet();
+  impatient.greet();
+  impatient.send(impatient.header(FrameType::kData), join);
+  wrong.send(wrong.header(FrameType::kPing), {});
+  world.loop.run_until_idle(Seconds(2));
+  EXPECT_TRUE(joined);
+  EXPECT_EQ(bytes, join.size());
+  EXPECT_FALSE(welcome.is_closed);
+  EXPECT_TRUE(long_winded.is_closed);
+  EXPECT_FALSE(greeter.is_closed);
+  EXPECT_TRUE(impatient.is_closed);
+  EXPECT_TRUE(wrong.is_closed);
+
+  int greetings = 0;
+  listener->on_greeting([&](std::unique_ptr<Connection>, const FrameHeader& hello) {
+    ++greetings;
+    EXPECT_EQ(hello.sender, 1u);
+  });
+  EXPECT_EQ(greetings, 1) << "it has waited";
+  listener->close();
 }
 
 TEST(MeshRules, pieces_that_do_not_make_a_message_are_refused_by_name) {
