@@ -176,8 +176,9 @@ std::string manifest_text(const CheckpointManifest& manifest) {
   const ModelShape& model = manifest.model;
   std::string text = fmt::format(
       "# A checkpoint of longhaul: which files belong together and who has them.\n"
-      "schema: {}\nstep: {}\nterm: {}\nseed: {}\njob: {{hash: \"{:016x}\"}}\n",
-      kSchema, manifest.id.step, manifest.id.term, manifest.seed, manifest.job_hash);
+      "schema: {}\nstep: {}\nterm: {}\nupdates: {}\nseed: {}\njob: {{hash: \"{:016x}\"}}\n",
+      kSchema, manifest.id.step, manifest.id.term, manifest.updates, manifest.seed,
+      manifest.job_hash);
   text += fmt::format("data: {{sequences: {}, batch: {}, batch_since_step: {}}}\n",
                       manifest.data.sequences, manifest.data.batch, manifest.data.batch_since_step);
   text += fmt::format(
@@ -205,6 +206,7 @@ Result<CheckpointManifest> parse_manifest(std::string_view text, const std::stri
   CheckpointManifest manifest;
   manifest.id.step = count(root.key("step"), kStepMax);
   manifest.id.term = count(root.key("term"), kTermMax);
+  manifest.updates = count(root.key("updates"), manifest.id.step);
   manifest.seed = count(root.key("seed"), kSeedMax);
   manifest.job_hash = job_hash(root.key("job").key("hash"));
   const Cursor data = root.key("data");

@@ -11,7 +11,7 @@
 // files that an older manifest names. Newer means the larger (term, step).
 //
 // manifest.yaml (schema longhaul/checkpoint/1), in this order; sizes are whole bytes:
-//   schema, step, term, seed, job: {hash}, data: {sequences, batch, batch_since_step},
+//   schema, step, term, updates, seed, job: {hash}, data: {sequences, batch, batch_since_step},
 //   model: {family, layers, width, heads, kv_heads, head_width, ffn_width, context, vocabulary,
 //   tied_embedding}, files: [{name, size, hash, holders: [...]}, ...], content_hash
 // content_hash, the last line, is the XXH3-128 of all bytes before that line: a manifest that was
@@ -61,7 +61,8 @@ struct HeldFile {
 
 struct CheckpointManifest {
   CheckpointId id;
-  std::uint64_t seed = 0;  // below 2^63
+  std::uint64_t updates = 0;  // steps that were applied, not skipped: AdamW's count
+  std::uint64_t seed = 0;     // below 2^63
   std::uint64_t job_hash = 0;
   DataPosition data;
   ModelShape model;

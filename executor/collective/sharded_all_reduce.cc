@@ -9,7 +9,7 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/codec/tensor_codec.h"
+#include "kernels/codec/fixed_frame.h"
 
 namespace longhaul {
 namespace {
@@ -120,7 +120,6 @@ struct ShardedAllReduce::State : std::enable_shared_from_this<ShardedAllReduce::
               [self_owner = shared_from_this()] {});
   }
   void encode(std::span<const float> values, std::vector<std::byte>& frame) const;
-  Result<void> decode(std::span<const std::byte> frame, std::span<float> values) const;
 
   Mesh& mesh;
   EventLoop& loop;
@@ -207,7 +206,7 @@ void ShardedAllReduce::State::fold() {
     std::vector<float>& part = parts[folded];
     if (!coded_parts[folded].empty()) {
       part.resize(shard(self).size());
-      if (const Result<void> decoded = decode(coded_parts[folded], part); !decoded) {
+      if (const Result<void> decoded = decode_fixed_frame(coded_parts[folded], part); !decoded) {
         return end(within(fmt::format("the part of rank {}", rank_of(folded)), decoded.error()));
       }
     }
@@ -228,7 +227,7 @@ void ShardedAllReduce::State::publish() {
   for (std::size_t peer = 0; peer < members(); ++peer) has_coded_peer |= is_coded(peer);
   if (has_coded_peer) {
     encode(sum, coded_sums[self]);
-    const Result<void> decoded = decode(coded_sums[self], sum);
+    const Result<void> decoded = decode_fixed_frame(coded_sums[self], sum);
     LH_CHECK(decoded, "what was just encoded can be decoded");
   }
   std::copy(sum.begin(), sum.end(), shard(self).begin());
@@ -245,7 +244,8 @@ void ShardedAllReduce::State::publish() {
 void ShardedAllReduce::State::take_sum(std::size_t owner) {
   if (is_over) return;
   if (is_coded(owner)) {
-    if (const Result<void> decoded = decode(coded_sums[owner], shard(owner)); !decoded) {
+    if (const Result<void> decoded = decode_fixed_frame(coded_sums[owner], shard(owner));
+        !decoded) {
       return end(within(fmt::format("the sum of rank {}", rank_of(owner)), decoded.error()));
     }
     coded_sums[owner] = {};
@@ -268,26 +268,11 @@ void ShardedAllReduce::State::end(Result<void> result) {
   });
 }
 
-/// A frame of zero bytes when the codec cannot hold the values.
 void ShardedAllReduce::State::encode(std::span<const float> values,
                                      std::vector<std::byte>& frame) const {
-  frame.resize(tensor_frame_capacity(options.codec, Precision::kFp32, values.size()));
-  const auto bytes = encode_tensor(flat_view(values), {.codec = options.codec}, frame);
-  LH_CHECK(bytes, "start() checked codec and sizes");
-  const bool is_held = (parse_tensor_header(frame)->flags & kFlagFallback) == 0;
   frame.resize(tensor_frame_bytes(options.codec, Precision::kFp32, values.size()));
-  if (!is_held) std::fill(frame.begin(), frame.end(), std::byte{0});
-}
-
-Result<void> ShardedAllReduce::State::decode(std::span<const std::byte> frame,
-                                             std::span<float> values) const {
-  if (std::all_of(frame.begin(), frame.begin() + kTensorHeaderBytes,
-                  [](std::byte byte) { return byte == std::byte{0}; })) {
-    std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
-    return {};
-  }
-  LH_TRY(decode_tensor(frame, values));
-  return {};
+  const Result<void> encoded = encode_fixed_frame(values, options.codec, frame);
+  LH_CHECK(encoded, "start() checked codec and sizes");
 }
 
 // ---- The handle.

@@ -17,6 +17,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::string_view kVersion = "LHC1";
+constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kRankMax = std::numeric_limits<int>::max();
 // `-0x1.fffffffffffffp-1022` and a comma.
 static_assert(kStageTensorsMax * 25 + 256 <= kMaxControlPayload, "a whole stage fits a message");
@@ -58,9 +59,51 @@ struct Writer {
   }
   std::string operator()(const Ping& m) const { return fmt::format("ping number={}", m.number); }
   std::string operator()(const Pong& m) const { return fmt::format("pong number={}", m.number); }
+  std::string operator()(const Validated& m) const {
+    return fmt::format("validated step={} loss={} targets={}", m.step, exact_text(m.loss),
+                       m.targets);
+  }
+  std::string operator()(const Saved& m) const {
+    std::string text = fmt::format("saved step={} files=", m.step);
+    for (std::size_t i = 0; i < m.files.size(); ++i) {
+      text += fmt::format("{}{}:{}:{}", i > 0 ? "," : "", m.files[i].name, m.files[i].bytes,
+                          m.files[i].hash.text());
+    }
+    return text;
+  }
+  std::string operator()(const Kept& m) const {
+    return fmt::format("kept step={} oldest={}", m.step, m.oldest);
+  }
+  std::string operator()(const Measured& m) const {
+    std::string text = fmt::format(
+        "measured step={} origin={} start={} compute={} wait={} reduce={} commit={} "
+        "update={} sent=",
+        m.step, m.origin_ns, exact_text(m.start), exact_text(m.compute), exact_text(m.wait),
+        exact_text(m.reduce), exact_text(m.commit), exact_text(m.update));
+    for (std::size_t i = 0; i < m.sent.size(); ++i) {
+      text += fmt::format("{}{}:{}:{}", i > 0 ? "," : "", m.sent[i].peer, m.sent[i].bytes,
+                          m.sent[i].raw);
+    }
+    return text;
+  }
+  std::string operator()(const Times& m) const {
+    std::string text = fmt::format("times step={} origin={} spans=", m.step, m.origin_ns);
+    for (std::size_t i = 0; i < m.spans.size(); ++i) {
+      text += fmt::format("{}{}:{}", i > 0 ? "," : "", exact_text(m.spans[i].first),
+                          exact_text(m.spans[i].second));
+    }
+    return text;
+  }
 };
 
 // ---- reading
+
+/// A file name of ours, and no path out of a folder.
+bool is_plain_name(std::string_view name) {
+  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789-._";
+  return !name.empty() && name.size() <= 255 && name.front() != '.' &&
+         name.find_first_not_of(kAllowed) == name.npos;
+}
 
 /// What a message quotes of a peer's text.
 std::string quoted(std::string_view text) {
@@ -112,21 +155,61 @@ class Fields {
   }
   std::vector<double> squares() {
     std::vector<double> values;
-    std::string_view text = take("squares");
-    while (!text.empty() && !error_) {
-      const std::string_view item = text.substr(0, text.find(','));
+    for_each_item("squares", "an exact number that is not negative", [&](std::string_view item) {
       double value = 0;
-      if (!parse_exact(item, value) || std::signbit(value)) {
-        fail_value("squares", item, "an exact number that is not negative");
-      } else if (values.size() == kStageTensorsMax) {
-        fail_value("squares", item, "among the largest number of tensors");
-      }
+      const bool good = parse_exact(item, value) && !std::signbit(value);
       values.push_back(value);
-      if (item.size() == text.size()) break;
-      text.remove_prefix(item.size() + 1);
-      if (text.empty()) fail_value("squares", "", "an exact number");
-    }
+      return good;
+    });
     return values;
+  }
+  std::vector<CheckpointFile> files() {
+    std::vector<CheckpointFile> files;
+    for_each_item("files", "NAME:BYTES:HASH", [&](std::string_view item) {
+      const auto parts = split_item<3>(item);
+      if (!parts) return false;
+      CheckpointFile file;
+      file.name = (*parts)[0];
+      const std::optional<ContentHash> hash = ContentHash::parse((*parts)[2]);
+      if (!is_plain_name(file.name) || !hash || !parse_whole((*parts)[1], kAny, file.bytes)) {
+        return false;
+      }
+      file.hash = *hash;
+      files.push_back(std::move(file));
+      return true;
+    });
+    return files;
+  }
+  std::vector<Measured::Sent> sent() {
+    std::vector<Measured::Sent> all;
+    for_each_item("sent", "PEER:BYTES:RAW", [&](std::string_view item) {
+      const auto parts = split_item<3>(item);
+      std::uint64_t peer = 0;
+      Measured::Sent sent;
+      if (!parts || !parse_whole((*parts)[0], kRankMax, peer) ||
+          !parse_whole((*parts)[1], kAny, sent.bytes) ||
+          !parse_whole((*parts)[2], kAny, sent.raw)) {
+        return false;
+      }
+      sent.peer = static_cast<int>(peer);
+      all.push_back(sent);
+      return true;
+    });
+    return all;
+  }
+  std::vector<std::pair<double, double>> spans() {
+    std::vector<std::pair<double, double>> all;
+    for_each_item("spans", "START:END", [&](std::string_view item) {
+      const auto parts = split_item<2>(item);
+      std::pair<double, double> span;
+      if (!parts || !parse_exact((*parts)[0], span.first) ||
+          !parse_exact((*parts)[1], span.second)) {
+        return false;
+      }
+      all.push_back(span);
+      return true;
+    });
+    return all;
   }
 
   /// The message, unless something was wrong or is left over.
@@ -139,6 +222,35 @@ class Fields {
   }
 
  private:
+  /// Reads a list `A,B,...`; `read` answers whether it could make sense of an item.
+  template <class Read>
+  void for_each_item(std::string_view name, std::string_view wanted, const Read& read) {
+    std::string_view text = take(name);
+    std::size_t count = 0;
+    while (!text.empty() && !error_) {
+      const std::string_view item = text.substr(0, text.find(','));
+      if (++count > kStageTensorsMax) return fail_value(name, item, "within the longest list");
+      if (!read(item)) return fail_value(name, item, wanted);
+      if (item.size() == text.size()) return;
+      text.remove_prefix(item.size() + 1);
+      if (text.empty()) fail_value(name, "", wanted);
+    }
+  }
+  /// `A:B:C` in exactly N parts.
+  template <std::size_t N>
+  static std::optional<std::array<std::string_view, N>> split_item(std::string_view item) {
+    std::array<std::string_view, N> parts;
+    for (std::size_t i = 0; i + 1 < N; ++i) {
+      const std::size_t colon = item.find(':');
+      if (colon == item.npos) return std::nullopt;
+      parts[i] = item.substr(0, colon);
+      item.remove_prefix(colon + 1);
+    }
+    if (item.find(':') != item.npos) return std::nullopt;
+    parts[N - 1] = item;
+    return parts;
+  }
+
   struct Field {
     std::string_view name;
     std::string_view value;
@@ -185,7 +297,7 @@ class Fields {
   }
 
   std::string_view kind_;
-  std::array<Field, 8> fields_;
+  std::array<Field, 12> fields_;
   std::size_t count_ = 0;
   std::optional<Error> error_;
 };
@@ -198,6 +310,20 @@ Prepared read_prepared(Fields& at) {
   m.gradient_hash = at.hash("gradient");
   m.weights_hash = at.hash("weights");
   m.squares = at.squares();
+  return m;
+}
+
+Measured read_measured(Fields& at) {
+  Measured m;
+  m.step = at.whole("step", kControlStepMax);
+  m.origin_ns = at.whole("origin", kAny);
+  m.start = at.number("start");
+  m.compute = at.number("compute");
+  m.wait = at.number("wait");
+  m.reduce = at.number("reduce");
+  m.commit = at.number("commit");
+  m.update = at.number("update");
+  m.sent = at.sent();
   return m;
 }
 
@@ -228,7 +354,6 @@ Result<ControlMessage> parse_control(std::string_view text) {
   const std::size_t space = text.find(' ');
   const std::string_view kind = text.substr(0, space);
   Fields at(kind, space == text.npos ? "" : text.substr(space + 1));
-  constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
   if (kind == "prepared") return at.finish(read_prepared(at));
   if (kind == "commit") return at.finish(read_commit(at));
   if (kind == "stop") return at.finish(Stop{at.either("clean", "true", "false"), at.reason()});
@@ -238,6 +363,18 @@ Result<ControlMessage> parse_control(std::string_view text) {
   }
   if (kind == "ping") return at.finish(Ping{at.whole("number", kAny)});
   if (kind == "pong") return at.finish(Pong{at.whole("number", kAny)});
+  constexpr std::uint64_t kSteps = kControlStepMax + 1;
+  if (kind == "validated") {
+    return at.finish(
+        Validated{at.whole("step", kSteps), at.number("loss"), at.whole("targets", kAny)});
+  }
+  if (kind == "saved") return at.finish(Saved{at.whole("step", kSteps), at.files()});
+  if (kind == "kept") return at.finish(Kept{at.whole("step", kSteps), at.whole("oldest", kSteps)});
+  if (kind == "measured") return at.finish(read_measured(at));
+  if (kind == "times") {
+    return at.finish(
+        Times{at.whole("step", kControlStepMax), at.whole("origin", kAny), at.spans()});
+  }
   return failed(fmt::format("`{}` is no kind of control message", quoted(kind)));
 }
 

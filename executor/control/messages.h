@@ -9,6 +9,14 @@
 //   LHC1 failed about=3 reason=connection reset by peer
 //   LHC1 ping number=41      LHC1 pong number=41
 //
+// Those are the commit protocol's. Beside it a worker tells, and a coordinator answers:
+//
+//   LHC1 validated step=50 loss=0x1.8p+9 targets=4096
+//   LHC1 saved step=100 files=head.safetensors:4096:HASH32,...     LHC1 kept step=100 oldest=50
+//   LHC1 measured step=7 origin=... start=0x1p+2 compute=... wait=... reduce=... commit=...
+//     update=... sent=PEER:BYTES:RAW,...
+//   LHC1 times step=7 origin=... spans=0x1p+2:0x1.2p+2,...
+//
 // One space between fields, in any order; `reason` comes last and takes the rest of the line,
 // spaces included. Whole numbers are decimal without leading zeros, HASH is 16 lower-case
 // hexadecimal digits, and fp64 numbers are C's hexadecimal floats, `inf`, `-inf` or `nan`: exact. A
@@ -22,10 +30,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "core/result.h"
+#include "executor/checkpoint/layer_files.h"
 
 namespace longhaul {
 
@@ -77,7 +87,56 @@ struct Pong {
   std::uint64_t number = 0;  // of the ping that it answers
 };
 
-using ControlMessage = std::variant<Prepared, Commit, Stop, Stopped, Failed, Ping, Pong>;
+// ---- beside the commit protocol
+
+/// What a last stage's forwards over its part of the validation sequences gave.
+struct Validated {
+  std::uint64_t step = 0;  // steps behind the weights
+  double loss = 0;         // sum over the targets, nats
+  std::uint64_t targets = 0;
+};
+
+/// The files of the worker's parts are durable on its disk.
+struct Saved {
+  std::uint64_t step = 0;
+  std::vector<CheckpointFile> files;
+};
+/// The coordinator wants nothing more of the checkpoint: it exists, or could not be kept. Those of
+/// fewer steps than `oldest` may go.
+struct Kept {
+  std::uint64_t step = 0;
+  std::uint64_t oldest = 0;
+};
+
+/// Where a worker's step went, and what it sent.
+struct Measured {
+  std::uint64_t step = 0;
+  /// When the times below are 0, in nanoseconds of a clock that processes of one machine share.
+  std::uint64_t origin_ns = 0;
+  double start = 0;    // s; all others are durations
+  double compute = 0;  // forwards, recomputations, backwards
+  double wait = 0;     // between the first of them and the last, for tensors to come
+  double reduce = 0;   // from the last backward until the gradients are reduced
+  double commit = 0;   // until the coordinator's commit
+  double update = 0;
+  struct Sent {
+    int peer = 0;  // rank
+    std::uint64_t bytes = 0;
+    std::uint64_t raw = 0;  // before codecs
+    bool operator==(const Sent&) const = default;
+  };
+  std::vector<Sent> sent;  // by peer, ascending
+};
+
+/// Start and end of every instruction of a step, for a timeline.
+struct Times {
+  std::uint64_t step = 0;
+  std::uint64_t origin_ns = 0;
+  std::vector<std::pair<double, double>> spans;  // s since the origin, by instruction
+};
+
+using ControlMessage = std::variant<Prepared, Commit, Stop, Stopped, Failed, Ping, Pong, Validated,
+                                    Saved, Kept, Measured, Times>;
 
 /// Bytes of a reason that are not printable ASCII become `?`; reasons longer than kReasonBytesMax
 /// (limits.h) are cut.

@@ -104,10 +104,17 @@ Result<MicroBatchReader> MicroBatchReader::make(SequenceSource& source,
 
 void MicroBatchReader::request(std::int64_t step, SlotRange slots, Completion done) const {
   std::vector<std::optional<std::int64_t>> sequences;
-  std::vector<std::int64_t> wanted;
   for (std::int64_t slot = slots.first; slot < slots.first + slots.count; ++slot) {
     sequences.push_back(map_.sequence(step, slot));
-    if (sequences.back()) wanted.push_back(*sequences.back());
+  }
+  read(slots, std::move(sequences), std::move(done));
+}
+
+void MicroBatchReader::read(SlotRange slots, std::vector<std::optional<std::int64_t>> sequences,
+                            Completion done) const {
+  std::vector<std::int64_t> wanted;
+  for (const std::optional<std::int64_t>& sequence : sequences) {
+    if (sequence) wanted.push_back(*sequence);
   }
   const int context = source_->identity().context;
   if (wanted.empty()) {

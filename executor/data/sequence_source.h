@@ -81,6 +81,9 @@ class MicroBatchReader {
 
   const SlotMap& slot_map() const { return map_; }
   void request(std::int64_t step, SlotRange slots, Completion done) const;
+  /// The same for given sequences; none is padding.
+  void read(SlotRange slots, std::vector<std::optional<std::int64_t>> sequences,
+            Completion done) const;
 
  private:
   MicroBatchReader(SequenceSource& source, SlotMap map) : source_(&source), map_(map) {}

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/codec/fixed_frame.h"
+
 namespace longhaul {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
@@ -19,6 +21,23 @@ Result<void> Fp32Boundary::decode(const BoundaryTensor&, std::span<const std::by
   LH_CHECK(wire.size() == tensor.size_bytes(), "the wire buffer was made for this tensor");
   std::ranges::copy(wire, std::as_writable_bytes(tensor).begin());
   return {};
+}
+
+std::size_t CodecBoundary::wire_bytes(const BoundaryTensor& which, std::size_t elements) const {
+  return is_coded(which) ? tensor_frame_bytes(codec_, Precision::kFp32, elements)
+                         : plain_.wire_bytes(which, elements);
+}
+
+Result<void> CodecBoundary::encode(const BoundaryTensor& which, std::span<const float> tensor,
+                                   std::span<std::byte> wire) {
+  if (!is_coded(which)) return plain_.encode(which, tensor, wire);
+  return encode_fixed_frame(tensor, codec_, wire);
+}
+
+Result<void> CodecBoundary::decode(const BoundaryTensor& which, std::span<const std::byte> wire,
+                                   std::span<float> tensor) {
+  if (!is_coded(which)) return plain_.decode(which, wire, tensor);
+  return decode_fixed_frame(wire, tensor);
 }
 
 }  // namespace longhaul

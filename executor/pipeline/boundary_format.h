@@ -8,9 +8,12 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "core/result.h"
 #include "core/schedule.h"
+#include "kernels/codec/tensor_frame.h"
 
 namespace longhaul {
 
@@ -24,8 +27,8 @@ struct BoundaryTensor {
 class BoundaryFormat {
  public:
   virtual ~BoundaryFormat() = default;
-  /// The same for every tensor of that many elements.
-  virtual std::size_t wire_bytes(std::size_t elements) const = 0;
+  /// The same on both sides, and for every tensor of that many elements between the two.
+  virtual std::size_t wire_bytes(const BoundaryTensor& which, std::size_t elements) const = 0;
   virtual Result<void> encode(const BoundaryTensor& which, std::span<const float> tensor,
                               std::span<std::byte> wire) = 0;
   virtual Result<void> decode(const BoundaryTensor& which, std::span<const std::byte> wire,
@@ -35,11 +38,36 @@ class BoundaryFormat {
 /// fp32, little-endian, as computed: the codec `none`.
 class Fp32Boundary final : public BoundaryFormat {
  public:
-  std::size_t wire_bytes(std::size_t elements) const override { return elements * sizeof(float); }
+  std::size_t wire_bytes(const BoundaryTensor&, std::size_t elements) const override {
+    return elements * sizeof(float);
+  }
   Result<void> encode(const BoundaryTensor& which, std::span<const float> tensor,
                       std::span<std::byte> wire) override;
   Result<void> decode(const BoundaryTensor& which, std::span<const std::byte> wire,
                       std::span<float> tensor) override;
+};
+
+/// A tensor frame of the codec (kernels/codec/fixed_frame.h) to and from the cells that are in
+/// another site, fp32 to the others.
+class CodecBoundary final : public BoundaryFormat {
+ public:
+  /// `is_coded[cell]`: the cell is a neighbour in another site.
+  CodecBoundary(TensorCodec codec, std::vector<bool> is_coded)
+      : codec_(codec), is_coded_(std::move(is_coded)) {}
+  std::size_t wire_bytes(const BoundaryTensor& which, std::size_t elements) const override;
+  Result<void> encode(const BoundaryTensor& which, std::span<const float> tensor,
+                      std::span<std::byte> wire) override;
+  Result<void> decode(const BoundaryTensor& which, std::span<const std::byte> wire,
+                      std::span<float> tensor) override;
+
+ private:
+  bool is_coded(const BoundaryTensor& which) const {
+    return is_coded_[static_cast<std::size_t>(which.peer)];
+  }
+
+  TensorCodec codec_;
+  std::vector<bool> is_coded_;
+  Fp32Boundary plain_;
 };
 
 }  // namespace longhaul

@@ -25,6 +25,11 @@ std::string describe(const Instruction& instruction) {
 
 }  // namespace
 
+std::uint64_t PipelineStep::tag_of(const Options& options, std::int32_t instruction) {
+  const auto index = static_cast<std::uint64_t>(instruction);
+  return options.is_validation ? kValidationTag | index : index;
+}
+
 int micro_batches_in_flight(const TaskletSchedule& tasklet) {
   int in_flight = 0;
   int most = 0;
@@ -39,6 +44,10 @@ struct PipelineStep::Shared {
   std::atomic<bool> is_cancelled = false;
   std::vector<float> losses;
 };
+
+std::span<const float> PipelineStep::losses() const {
+  return shared_->losses;
+}
 
 // ---- set-up
 
@@ -79,6 +88,17 @@ PipelineStep::PipelineStep(const PipelineContext& context, const Options& option
   states_.resize(static_cast<std::size_t>(micro_batches));
   done_.resize(tasklet_.instructions.size());
   times_.resize(tasklet_.instructions.size());
+  const std::size_t elements =
+      context_.storage->rows() * static_cast<std::size_t>(context_.stage->model().width);
+  const auto bytes = [&](Op op, int peer) {
+    return context_.format->wire_bytes({op, 0, peer}, elements);
+  };
+  if (previous_ >= 0) activation_in_bytes_ = bytes(Op::kSendActivation, previous_);
+  if (next_ >= 0) activation_out_bytes_ = bytes(Op::kSendActivation, next_);
+  if (!options_.is_validation) {
+    if (previous_ >= 0) gradient_out_bytes_ = bytes(Op::kSendGradient, previous_);
+    if (next_ >= 0) gradient_in_bytes_ = bytes(Op::kSendGradient, next_);
+  }
   if (slice.has_head) {
     shared_->losses.resize(states_.size() * context_.storage->rows());
   }
@@ -129,6 +149,19 @@ std::uint64_t PipelineStep::name_of_message(const Instruction& instruction) cons
        .kind = static_cast<std::uint8_t>(op),
        .micro_batch = static_cast<std::uint32_t>(instruction.micro_batch),
        .stage = static_cast<std::uint16_t>(sender % context_.schedule->stages)});
+}
+
+std::size_t PipelineStep::wire_bytes(const Instruction& instruction) const {
+  switch (instruction.op) {
+    case Op::kReceiveActivation:
+      return activation_in_bytes_;
+    case Op::kSendActivation:
+      return activation_out_bytes_;
+    case Op::kReceiveGradient:
+      return gradient_in_bytes_;
+    default:
+      return gradient_out_bytes_;
+  }
 }
 
 // ---- the lanes
@@ -218,6 +251,7 @@ void PipelineStep::finish(std::int32_t index) {
 bool PipelineStep::prepare_compute(const Instruction& instruction) {
   MicroBatchState& state = state_of(instruction);
   const Gpt2Slice& slice = context_.stage->slice();
+  if (options_.is_validation && instruction.op == Op::kRecompute) return true;
   if (instruction.op != Op::kBackward) {
     if ((slice.has_embedding || slice.has_head) && !state.has_tokens) return false;
     if (instruction.op == Op::kForward && next_ >= 0 &&
@@ -245,8 +279,7 @@ bool PipelineStep::take_output(Lane out, int peer, Message& message) {
 
 void PipelineStep::submit(std::int32_t index) {
   is_computing_ = true;
-  context_.queue->submit(context_.stream,
-                         {.tag = static_cast<std::uint64_t>(index), .run = work_of(index)});
+  context_.queue->submit(context_.stream, {.tag = tag_of(options_, index), .run = work_of(index)});
   context_.queue->notify(context_.stream,
                          [this, alive = std::weak_ptr(alive_), index](const Result<void>& status) {
                            if (alive.expired()) return;
@@ -272,6 +305,7 @@ std::move_only_function<Result<void>()> PipelineStep::work_of(std::int32_t index
     std::shared_ptr<Gpt2MicroBatch> batch;
     std::shared_ptr<StageTokens> tokens;
     StageStorage::Wire in, out;  // null: nothing crosses this boundary
+    std::span<std::byte> in_bytes, out_bytes;
     BoundaryTensor in_name, out_name;
     std::size_t loss_offset;
     float loss_scale;
@@ -291,6 +325,8 @@ std::move_only_function<Result<void>()> PipelineStep::work_of(std::int32_t index
       .tokens = state.tokens,
       .in = is_backward ? state.gradient_in.wire : state.activation_in.wire,
       .out = std::move(out),
+      .in_bytes = {},
+      .out_bytes = {},
       .in_name = {crossing, instruction.micro_batch, from},
       .out_name = {crossing, instruction.micro_batch, to},
       .loss_offset = static_cast<std::size_t>(instruction.micro_batch) * context_.storage->rows(),
@@ -298,26 +334,36 @@ std::move_only_function<Result<void>()> PipelineStep::work_of(std::int32_t index
       .is_first = index == first_compute_,
       .is_last_backward = index == last_backward_};
 
+  // Buffers are larger than what travels where the two neighbours' formats differ.
+  const auto bytes_of = [](const StageStorage::Wire& wire, std::size_t bytes) {
+    return wire ? wire->as<std::byte>().first(bytes) : std::span<std::byte>();
+  };
+  work.in_bytes = bytes_of(work.in, is_backward ? gradient_in_bytes_ : activation_in_bytes_);
+  work.out_bytes = bytes_of(work.out, is_backward ? gradient_out_bytes_ : activation_out_bytes_);
+  if (options_.is_validation) {
+    work.is_first = false;
+    if (!is_forward) return []() -> Result<void> { return {}; };
+  }
   if (is_backward) {
     return [w = std::move(work)]() -> Result<void> {
       if (w.shared->is_cancelled) return {};
-      if (w.in) LH_TRY(w.format.decode(w.in_name, w.in->as<std::byte>(), w.batch->output()));
+      if (w.in) LH_TRY(w.format.decode(w.in_name, w.in_bytes, w.batch->output()));
       w.stage.backward(*w.batch, w.loss_scale);
       if (w.is_last_backward) w.stage.fold_tied_gradient();
-      if (w.out) LH_TRY(w.format.encode(w.out_name, w.batch->input(), w.out->as<std::byte>()));
+      if (w.out) LH_TRY(w.format.encode(w.out_name, w.batch->input(), w.out_bytes));
       return {};
     };
   }
   return [w = std::move(work)]() -> Result<void> {
     if (w.shared->is_cancelled) return {};
     if (w.is_first) w.stage.zero_gradients();
-    if (w.in) LH_TRY(w.format.decode(w.in_name, w.in->as<std::byte>(), w.batch->input()));
+    if (w.in) LH_TRY(w.format.decode(w.in_name, w.in_bytes, w.batch->input()));
     if (w.tokens) {
       std::ranges::copy(w.tokens->inputs, w.batch->tokens().begin());
       std::ranges::copy(w.tokens->targets, w.batch->targets().begin());
     }
     w.stage.forward(*w.batch);
-    if (w.out) LH_TRY(w.format.encode(w.out_name, w.batch->output(), w.out->as<std::byte>()));
+    if (w.out) LH_TRY(w.format.encode(w.out_name, w.batch->output(), w.out_bytes));
     if (!w.shared->losses.empty()) {
       std::ranges::copy(w.batch->losses(),
                         w.shared->losses.begin() + static_cast<std::ptrdiff_t>(w.loss_offset));
@@ -330,8 +376,10 @@ void PipelineStep::computed(std::int32_t index) {
   const Instruction& instruction = at(index);
   MicroBatchState& state = state_of(instruction);
   const bool is_backward = instruction.op == Op::kBackward;
+  const bool is_validation = options_.is_validation;
   // Inputs are kept until the backward where a recomputation wants them again.
-  if (is_backward || (instruction.op == Op::kForward && !recomputes_)) {
+  if (is_validation ? instruction.op == Op::kForward
+                    : is_backward || (instruction.op == Op::kForward && !recomputes_)) {
     if (state.activation_in.wire) give_back(state.activation_in, Lane::kReceive, previous_);
     if (state.tokens) {
       context_.storage->give_back(std::move(state.tokens));
@@ -339,7 +387,8 @@ void PipelineStep::computed(std::int32_t index) {
     }
   }
   if (is_backward && next_ >= 0) give_back(state.gradient_in, Lane::kReceive, next_);
-  if (is_backward || (instruction.op == Op::kForward && recomputes_)) {
+  if (is_validation ? instruction.op == Op::kForward
+                    : is_backward || (instruction.op == Op::kForward && recomputes_)) {
     context_.storage->give_back(std::move(state.batch));
   }
   finish(index);
@@ -358,8 +407,8 @@ void PipelineStep::post_receives() {
       ++lane.taken;
       Message& message = message_of(instruction);
       message.wire = *wire;
-      context_.mesh->receive(rank_of(instruction.peer), name_of_message(instruction), 0,
-                             message.wire->as<std::byte>(),
+      context_.mesh->receive(rank_of(instruction.peer), name_of_message(instruction), segment(),
+                             message.wire->as<std::byte>().first(wire_bytes(instruction)),
                              [this, alive = std::weak_ptr(alive_), &message, wire = *wire] {
                                if (alive.expired() || is_stopped_) return;
                                message.has_arrived = true;
@@ -372,8 +421,9 @@ void PipelineStep::post_receives() {
 void PipelineStep::send(std::int32_t index) {
   const Instruction& instruction = at(index);
   const StageStorage::Wire wire = message_of(instruction).wire;
-  context_.mesh->send(rank_of(instruction.peer), name_of_message(instruction), 0,
-                      wire->as<std::byte>(), [this, alive = std::weak_ptr(alive_), index, wire] {
+  context_.mesh->send(rank_of(instruction.peer), name_of_message(instruction), segment(),
+                      wire->as<std::byte>().first(wire_bytes(instruction)),
+                      [this, alive = std::weak_ptr(alive_), index, wire] {
                         if (alive.expired() || is_stopped_) return;
                         const Instruction& sent = at(index);
                         give_back(message_of(sent), Lane::kSend, sent.peer);
@@ -453,8 +503,8 @@ void PipelineStep::settle() {
   states_.clear();
   if (released_) context_.loop->post(std::move(released_));
   if (!completion_) return;
-  Result<StepResult> result = std::unexpected(error_.value_or(Error{}));
-  if (!error_) result = StepResult{std::move(shared_->losses), std::move(times_)};
+  Result<PipelineResult> result = std::unexpected(error_.value_or(Error{}));
+  if (!error_) result = PipelineResult{std::move(shared_->losses), std::move(times_)};
   context_.loop->post([alive = std::weak_ptr(alive_), completion = std::move(completion_),
                        result = std::move(result)]() mutable {
     if (!alive.expired()) completion(std::move(result));

@@ -26,7 +26,8 @@
 // A stage's gradients are zeroed when its first instruction computes, and the two parts of a tied
 // embedding that one stage holds are added with its last BWD: what REDUCE finds is this step's sum.
 //
-// Messages are named (step, op of the send, micro-batch, stage of the sender), see frame.h.
+// Messages are named (step, op of the send, micro-batch, stage of the sender), see frame.h, those
+// of a validation apart by their segment (1).
 //
 // Threads: the loop's, except for tensor work, which runs where the queue runs it.
 #pragma once
@@ -35,6 +36,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/schedule.h"
@@ -85,7 +87,7 @@ struct InstructionTimes {
   Seconds end;
 };
 
-struct StepResult {
+struct PipelineResult {
   /// On a stage with head: one unscaled loss a row, micro-batch after micro-batch; ops::add_losses
   /// makes the step's loss of them. Elsewhere empty.
   std::vector<float> losses;
@@ -95,13 +97,21 @@ struct StepResult {
 /// The most micro-batches that are between their FWD and their BWD at once, by the list.
 int micro_batches_in_flight(const TaskletSchedule& tasklet);
 
+/// In the tag of an instruction's work (ComputeWork::tag), which else is its place in the list:
+/// the work is that of a validation.
+inline constexpr std::uint64_t kValidationTag = std::uint64_t{1} << 32;
+
 class PipelineStep {
  public:
-  using Completion = std::move_only_function<void(Result<StepResult>)>;
+  using Completion = std::move_only_function<void(Result<PipelineResult>)>;
 
   struct Options {
     std::uint32_t step = 0;  // < 2^28
     float loss_scale = 1;    // 1 / (target tokens of the step)
+    /// Only forwards, for a validation loss: the same list in the same order, but recomputations
+    /// and backwards do nothing and gradients travel as empty messages, which keep a fast stage
+    /// from running ahead of a slow one as in training. Weights and gradients are not touched.
+    bool is_validation = false;
   };
 
   /// Stage, storage and list must belong together; a list that dead-locks (build_graph) never ends.
@@ -123,6 +133,11 @@ class PipelineStep {
   /// Hooks that have begun are their owner's to end; it does not matter if they still call back.
   /// A hook may call this; it must not destroy the step before it returns.
   void abort(Task released);
+
+  /// On a stage with head: as in PipelineResult, of the forwards that are over. For the hooks.
+  std::span<const float> losses() const;
+
+  static std::uint64_t tag_of(const Options& options, std::int32_t instruction);
 
  private:
   /// One lane, in the case of sends and receives of one peer.
@@ -160,6 +175,9 @@ class PipelineStep {
   Message& message_of(const Instruction& instruction);
   LaneState* lane(Lane lane, int peer);
   std::uint64_t name_of_message(const Instruction& instruction) const;
+  std::uint32_t segment() const { return options_.is_validation ? 1 : 0; }
+  /// What a message has on the wire; 0 for an empty one.
+  std::size_t wire_bytes(const Instruction& instruction) const;
   int rank_of(int cell) const;
 
   void advance();
@@ -186,6 +204,8 @@ class PipelineStep {
   const TaskletSchedule& tasklet_;
   const int previous_;  // cells; -1 where there is none
   const int next_;
+  std::size_t activation_in_bytes_ = 0, activation_out_bytes_ = 0;  // on the wire
+  std::size_t gradient_in_bytes_ = 0, gradient_out_bytes_ = 0;
   int in_flight_ = 0;
   bool recomputes_ = false;
   std::int32_t first_compute_ = -1;

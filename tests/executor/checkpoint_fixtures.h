@@ -70,6 +70,7 @@ inline PartValues part_at_step(const ModelShape& model, CheckpointPart part, std
 inline CheckpointManifest manifest_at_step(const ModelShape& model, std::uint64_t step) {
   CheckpointManifest manifest;
   manifest.id = {.term = 1, .step = step};
+  manifest.updates = step - step / 10;
   manifest.seed = 7;
   manifest.job_hash = 0x0123456789abcdef;
   manifest.data = {.sequences = 4 * step, .batch = 4, .batch_since_step = 0};

@@ -45,6 +45,7 @@ constexpr std::string_view kGolden =
 schema: longhaul/checkpoint/1
 step: 100
 term: 2
+updates: 90
 seed: 7
 job: {hash: "0123456789abcdef"}
 data: {sequences: 400, batch: 4, batch_since_step: 0}
@@ -70,6 +71,7 @@ TEST(Manifest, comes_back_as_it_was) {
   const auto read = parse_manifest(manifest_text(written), "m");
   ASSERT_TRUE(read) << read.error().text();
   EXPECT_EQ(read->id, written.id);
+  EXPECT_EQ(read->updates, 90u);
   EXPECT_EQ(read->seed, written.seed);
   EXPECT_EQ(read->job_hash, written.job_hash);
   EXPECT_EQ(read->data, written.data);
@@ -93,29 +95,30 @@ TEST(Manifest, mistakes_are_refused_with_file_and_line) {
       {"step: 100", "step: 268435456", "m:3:7: error: "},  // 2^28, the first that is too large
       {"term: 2", "term: -1", "m:4:7: error: "},
       {"term: 2", "term: 4294967296", "m:4:7: error: "},
+      {"updates: 90", "updates: 101", "m:5:10: error: "},  // more than there were steps
       {"seed: 7\n", "", "missing key `seed`"},
-      {"seed: 7", "seed: seven", "m:5:7: error: "},
+      {"seed: 7", "seed: seven", "m:6:7: error: "},
       {"0123456789abcdef", "0123456789abcde", "`0123456789abcde` is not a hash of 16"},
       {"0123456789abcdef", "0123456789abcdeg", "`0123456789abcdeg` is not a hash of 16"},
-      {"batch: 4", "batch: 0", "m:7:31: error: "},
-      {"batch_since_step: 0", "batch_since_step: 101", "m:7:52: error: "},
-      {"family: gpt2", "family: gpt3", "m:8:17: error: "},
-      {"layers: 1", "layers: 0", "m:8:31: error: "},
+      {"batch: 4", "batch: 0", "m:8:31: error: "},
+      {"batch_since_step: 0", "batch_since_step: 101", "m:8:52: error: "},
+      {"family: gpt2", "family: gpt3", "m:9:17: error: "},
+      {"layers: 1", "layers: 0", "m:9:31: error: "},
       {"kv_heads: 1", "kv_heads: 2", "1 query heads cannot share 2 key-value heads evenly"},
       {"heads: 1, kv", "heads: 2, kv", "gpt2 has one key-value head for each query head"},
-      {"head_width: 2", "head_width: 16777217", "m:8:79: error: "},
+      {"head_width: 2", "head_width: 16777217", "m:9:79: error: "},
       {"context: 2", "contexts: 2", "unknown key `contexts`"},
-      {"layers: 1", "layers: 2", "m:11:3: error: a model of 2 layers has 8 files, not 6"},
+      {"layers: 1", "layers: 2", "m:12:3: error: a model of 2 layers has 8 files, not 6"},
       {"name: embedding.s", "name: embeddin.s",
-       "m:11:12: error: `embeddin.safetensors` stands where this model has "
+       "m:12:12: error: `embeddin.safetensors` stands where this model has "
        "`embedding.safetensors`"},
       {"name: layer-0000.s", "name: ../../etc.s", "`../../etc.safetensors` stands where"},
-      {"size: 101 B", "size: 101", "m:11:41: error: "},
+      {"size: 101 B", "size: 101", "m:12:41: error: "},
       {"size: 101 B", "size: 7 B", "no size of a safetensors file in whole bytes"},
       {"size: 101 B", "size: 10.5 B", "no size of a safetensors file in whole bytes"},
       {"size: 101 B", "size: 1e300 B", "no size of a safetensors file in whole bytes"},
       {"00010000", "0001000g", "is not a hash of 32 hexadecimal digits"},
-      {"holders: [oregon-1/0, \"lon don/0\"]", "holders: []", "m:11:"},
+      {"holders: [oregon-1/0, \"lon don/0\"]", "holders: []", "m:12:"},
       {"\"lon don/0\"", "oregon-1/0", "`oregon-1/0` is named twice"},
       {"\"lon don/0\"", "\"\"", "a holder has a name"},
       {"  - {name: embedding.o", "  - {size: 1 B, name: embedding.o", "`size`"},
@@ -142,7 +145,7 @@ TEST(Manifest, damage_that_reads_well_is_found_by_its_hash) {
   text[at + 6] = '3';  // 0x31 ^ 0x02: one bit, and a valid step 300
   const auto read = parse_manifest(text, "m");
   ASSERT_FALSE(read);
-  EXPECT_EQ(read.error().place.line, 17);
+  EXPECT_EQ(read.error().place.line, 18);
   EXPECT_TRUE(read.error().message.starts_with(
       "the manifest was damaged or changed: the hash of its content is "))
       << read.error().message;

@@ -101,8 +101,8 @@ TEST(PipelineAbort, a_step_may_be_destroyed_at_any_moment) {
 class FailingBoundary final : public BoundaryFormat {
  public:
   explicit FailingBoundary(int fails_at) : left_(fails_at) {}
-  std::size_t wire_bytes(std::size_t elements) const override {
-    return inner_.wire_bytes(elements);
+  std::size_t wire_bytes(const BoundaryTensor& which, std::size_t elements) const override {
+    return inner_.wire_bytes(which, elements);
   }
   Result<void> encode(const BoundaryTensor& which, std::span<const float> tensor,
                       std::span<std::byte> wire) override {

@@ -175,7 +175,7 @@ class Pipeline {
     std::unique_ptr<StageStorage> storage;
     PipelineContext context;
     std::unique_ptr<PipelineStep> step;
-    std::optional<Result<StepResult>> result;
+    std::optional<Result<PipelineResult>> result;
   };
 
   Pipeline(EventLoop& event_loop, const PipelineOptions& options, const MakeQueue& make_queue)
@@ -207,7 +207,7 @@ class Pipeline {
       cell.storage = std::make_unique<StageStorage>(
           cell.stage, *cell.queue, kSequences,
           format.wire_bytes(
-              static_cast<std::size_t>(kSequences * job.model.context * job.model.width)));
+              {}, static_cast<std::size_t>(kSequences * job.model.context * job.model.width)));
       // Ranks count backwards from the cells, so that taking one for the other shows.
       const int rank = static_cast<int>(stages - 1 - i);
       cell.context = {.schedule = &schedule,
@@ -241,7 +241,7 @@ class Pipeline {
           cell->context, PipelineStep::Options{.step = step, .loss_scale = kLossScale});
     }
     for (auto& cell : cells) {
-      cell->step->start([&cell = *cell](Result<StepResult> result) {
+      cell->step->start([&cell = *cell](Result<PipelineResult> result) {
         ASSERT_FALSE(cell.result.has_value()) << "a step completes once";
         cell.result = std::move(result);
       });

@@ -1,0 +1,161 @@
+#include "executor/run/run_data.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "executor/control/messages.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::int64_t kSequenceMax = std::int64_t{1} << 62;
+
+std::string_view name_of(DataPart part) {
+  return part == DataPart::kTrain ? "train" : "validation";
+}
+
+/// Sequences [first, end) of the validation part that a pipeline has.
+struct ValidationShare {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+};
+ValidationShare validation_share(const RunSpec& spec, int pipeline) {
+  // As validation_micro_batches shares them out: a pipeline whose share is nothing has padding.
+  const std::int64_t b = spec.plan.micro_batch;
+  const std::int64_t count = validation_sequences(spec);
+  const std::int64_t all = (count + b - 1) / b;
+  std::int64_t sum = 0;
+  for (const int n : spec.plan.micro_batches) sum += n;
+  std::int64_t before = 0;
+  for (int d = 0; d < pipeline; ++d) before += spec.plan.micro_batches[static_cast<std::size_t>(d)];
+  const std::int64_t through = before + spec.plan.micro_batches[static_cast<std::size_t>(pipeline)];
+  return {std::min(count, all * before / sum * b), std::min(count, all * through / sum * b)};
+}
+
+/// Puts the tokens where the pipeline wants them.
+MicroBatchReader::Completion into(const TokenSource::Request& request, TokenSource::Done done) {
+  return [inputs = request.inputs, targets = request.targets,
+          d = std::move(done)](Result<MicroBatch> batch) mutable {
+    if (!batch) return d(std::unexpected(std::move(batch).error()));
+    if (!inputs.empty()) std::ranges::copy(batch->inputs, inputs.begin());
+    if (!targets.empty()) std::ranges::copy(batch->targets, targets.begin());
+    d({});
+  };
+}
+
+}  // namespace
+
+// ---- from another rank
+
+void RemoteSequences::fetch(std::vector<std::int64_t> sequences, Completion done) {
+  const std::size_t tokens = sequences.size() * (static_cast<std::size_t>(identity_.context) + 1);
+  requests_.ask(
+      holder_,
+      fmt::format("sequences part={} numbers={}", name_of(part_), fmt::join(sequences, ",")),
+      tokens * sizeof(Token),
+      [tokens, d = std::move(done)](Result<std::vector<std::byte>> bytes) mutable {
+        if (!bytes) return d(std::unexpected(std::move(bytes).error()));
+        std::vector<Token> answer(tokens);
+        std::memcpy(answer.data(), bytes->data(), bytes->size());
+        d(std::move(answer));
+      });
+}
+
+std::optional<WantedSequences> parse_wanted_sequences(std::string_view what) {
+  WantedSequences wanted;
+  constexpr std::string_view kTrain = "sequences part=train numbers=";
+  constexpr std::string_view kValidation = "sequences part=validation numbers=";
+  if (what.starts_with(kTrain)) {
+    what.remove_prefix(kTrain.size());
+  } else if (what.starts_with(kValidation)) {
+    what.remove_prefix(kValidation.size());
+    wanted.part = DataPart::kValidation;
+  } else {
+    return std::nullopt;
+  }
+  while (!what.empty()) {
+    const std::string_view digits = what.substr(0, what.find(','));
+    std::uint64_t number = 0;
+    if (!parse_whole(digits, kSequenceMax, number)) return std::nullopt;
+    wanted.numbers.push_back(static_cast<std::int64_t>(number));
+    what.remove_prefix(std::min(digits.size() + 1, what.size()));
+  }
+  return wanted;
+}
+
+void serve_sequences(SequenceSource* source, const WantedSequences& wanted,
+                     MeshRequests::Answer answer) {
+  if (source == nullptr) return answer(failed("the data is not here"));
+  for (const std::int64_t number : wanted.numbers) {
+    if (number >= source->identity().sequences()) return answer(failed("no such sequence"));
+  }
+  source->fetch(wanted.numbers, [a = std::move(answer)](Result<std::vector<Token>> tokens) mutable {
+    if (!tokens) return a(std::unexpected(std::move(tokens).error()));
+    const auto bytes = std::as_bytes(std::span(*tokens));
+    a(std::vector<std::byte>(bytes.begin(), bytes.end()));
+  });
+}
+
+// ---- training
+
+TrainTokens::TrainTokens(const RunSpec& spec, MicroBatchReader reader)
+    : spec_(spec),
+      reader_(std::move(reader)),
+      slots_(pipeline_slots(spec.plan.micro_batches, spec.plan.micro_batch)) {}
+
+Result<std::unique_ptr<TrainTokens>> TrainTokens::make(const RunSpec& spec,
+                                                       SequenceSource& source) {
+  LH_ASSIGN(
+      MicroBatchReader reader,
+      MicroBatchReader::make(source, spec.train, spec.job.global_batch, spec.job.training->seed));
+  return std::unique_ptr<TrainTokens>(new TrainTokens(spec, std::move(reader)));
+}
+
+void TrainTokens::fetch(const Request& request, Done done) {
+  const SlotRange slots = micro_batch_slots(slots_[static_cast<std::size_t>(request.pipeline)],
+                                            spec_.plan.micro_batch, request.micro_batch);
+  reader_.request(request.step, slots, into(request, std::move(done)));
+}
+
+double targets_of_step(const RunSpec& spec, std::uint64_t step) {
+  const auto map = SlotMap::make({.sequences = spec.train.sequences(),
+                                  .slots = spec.job.global_batch,
+                                  .seed = spec.job.training->seed});
+  LH_CHECK(map, "the run's data and batch were checked");
+  return static_cast<double>(map->sequences_of(static_cast<std::int64_t>(step))) *
+         spec.job.model.context;
+}
+
+// ---- validation
+
+ValidationTokens::ValidationTokens(const RunSpec& spec, MicroBatchReader reader)
+    : spec_(spec), reader_(std::move(reader)) {}
+
+Result<std::unique_ptr<ValidationTokens>> ValidationTokens::make(const RunSpec& spec,
+                                                                 SequenceSource& source) {
+  // The reader's own order is not used.
+  LH_ASSIGN(MicroBatchReader reader, MicroBatchReader::make(source, *spec.validation, 1, 0));
+  return std::unique_ptr<ValidationTokens>(new ValidationTokens(spec, std::move(reader)));
+}
+
+void ValidationTokens::fetch(const Request& request, Done done) {
+  const auto [first, end] = validation_share(spec_, request.pipeline);
+  const SlotRange slots = {first + std::int64_t{request.micro_batch} * spec_.plan.micro_batch,
+                           spec_.plan.micro_batch};
+  std::vector<std::optional<std::int64_t>> sequences;
+  for (std::int64_t s = slots.first; s < slots.first + slots.count; ++s) {
+    sequences.push_back(s < end ? std::optional(s) : std::nullopt);
+  }
+  reader_.read(slots, std::move(sequences), into(request, std::move(done)));
+}
+
+std::uint64_t ValidationTokens::targets(const RunSpec& spec, int pipeline) {
+  const auto [first, end] = validation_share(spec, pipeline);
+  return static_cast<std::uint64_t>((end - first) * spec.job.model.context);
+}
+
+}  // namespace longhaul

@@ -1,0 +1,49 @@
+// What a worker's stage is made of, between steps: weights, AdamW's m and v, and what is done with
+// all of them together. Belongs to the compute thread, as the Gpt2Stage inside does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/job.h"
+#include "core/result.h"
+#include "executor/checkpoint/layer_files.h"
+#include "executor/control/messages.h"
+#include "executor/control/participant.h"
+#include "executor/storage/storage.h"
+#include "kernels/gpt2.h"
+
+namespace longhaul {
+
+class StageState {
+ public:
+  static Result<StageState> create(const ModelShape& model, const Gpt2Slice& slice);
+
+  Gpt2Stage& stage() { return stage_; }
+
+  /// Parts whose files the stage writes: those of its slice.
+  std::vector<CheckpointPart> own_parts() const;
+  /// Parts whose files it reads: its own, and the embedding where it has a tied head only.
+  std::vector<CheckpointPart> needed_parts() const;
+  Result<std::vector<CheckpointFile>> write(Storage& storage, const std::string& folder);
+  Result<void> read(Storage& storage, const std::string& folder,
+                    std::span<const CheckpointFile> files);
+
+  /// All of PREPARED but the loss, from the reduced gradient.
+  Prepared prepared(std::uint64_t step);
+  /// AdamW, or nothing for a step that is skipped. `updates`: how many were applied before.
+  void update(const StepUpdate& update, const Training& training, std::uint64_t updates);
+
+ private:
+  StageState(Gpt2Stage stage)
+      : stage_(std::move(stage)), m_(stage_.weights().size()), v_(m_.size()) {}
+  /// A part's tensors where the stage has them; for others `scratch` is made to fit.
+  PartState<float> view(CheckpointPart part, std::vector<std::vector<float>>& scratch);
+
+  Gpt2Stage stage_;
+  std::vector<float> m_;
+  std::vector<float> v_;
+};
+
+}  // namespace longhaul

@@ -1,0 +1,109 @@
+// A run of any grid equals the single process: bit for bit where there is one pipeline, to 1e-5
+// where gradients are added in another order.
+
+#include <cmath>
+
+#include "tests/executor/run_fixtures.h"
+
+namespace longhaul {
+namespace {
+
+using namespace fixtures;
+
+struct Case {
+  std::string name;
+  RunOptions options;
+};
+
+struct Runs {
+  RunOutcome plain;
+  RunOutcome run;
+};
+
+Runs run_both(const RunOptions& options) {
+  MemorySequences train(learnable_tokens(options.train_tokens, 1), 8);
+  MemorySequences validation(learnable_tokens(8 * 8 + 1, 2), 8);
+  const RunSpec spec = spec_of(options, train.identity(), validation.identity());
+  Disks disks;
+  SimRun run(options, spec, train, validation, disks);
+  EXPECT_TRUE(run.run_until_ended()) << "the run does not end";
+  EXPECT_TRUE(run.ending && run.ending->ending.clean())
+      << (run.ending ? run.ending->ending.text() : "");
+  if (::testing::Test::HasFailure()) return {};
+  run.collect_weights();
+  return {run_plainly(spec, train, validation), run.outcome};
+}
+
+std::vector<Case> exact_cases() {
+  std::vector<Case> cases;
+  const auto add = [&cases](std::string name, RunOptions options) {
+    cases.push_back({std::move(name), std::move(options)});
+  };
+  add("one_process", {});
+  add("two_stages", {.layers = {2, 2}});
+  add("four_stages", {.layers = {1, 1, 1, 1}});
+  add("uneven_stages", {.layers = {1, 3}});
+  add("uneven_three_stages", {.layers = {2, 1, 1}});
+  add("untied", {.layers = {1, 2, 1}, .tied = false});
+  add("gpipe", {.layers = {1, 1, 2}, .family = ScheduleFamily::kGpipe});
+  add("eager", {.layers = {2, 1, 1}, .in_flight = {5, 3, 2}});
+  add("one_in_flight", {.layers = {2, 2}, .in_flight = {1, 1}});
+  add("micro_batches_of_two", {.layers = {2, 2}, .micro_batches = {4}, .micro_batch = 2});
+  add("recomputed", {.layers = {2, 2}, .recompute = true});
+  // 13 sequences and a batch of 8: the second row of an epoch has three slots of padding.
+  add("padding", {.layers = {2, 2}, .train_tokens = 8 * 13 + 1});
+  return cases;
+}
+
+class ExactRun : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ExactRun, has_the_bits_of_the_single_process) {
+  const auto [plain, run] = run_both(GetParam().options);
+  ASSERT_EQ(run.losses.size(), 50u);
+  EXPECT_GT(run.losses.front() - run.losses.back(), 1) << "the model must learn something";
+  EXPECT_EQ(run.losses, plain.losses);
+  EXPECT_EQ(run.norms, plain.norms);
+  EXPECT_EQ(run.validations, plain.validations);
+  EXPECT_EQ(run.validations.size(), 3u);  // after 20, 40 and the last
+  ASSERT_EQ(run.weights.size(), plain.weights.size());
+  for (const auto& [name, weight] : plain.weights) {
+    EXPECT_TRUE(same_bits(run.weights.at(name), weight)) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grids, ExactRun, ::testing::ValuesIn(exact_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+std::vector<Case> close_cases() {
+  std::vector<Case> cases;
+  const auto add = [&cases](std::string name, RunOptions options) {
+    cases.push_back({std::move(name), std::move(options)});
+  };
+  add("four_pipelines", {.micro_batches = {2, 2, 2, 2}});
+  add("two_by_four", {.layers = {2, 2}, .micro_batches = {2, 2, 2, 2}});
+  add("four_by_two", {.layers = {1, 1, 1, 1}, .micro_batches = {4, 4}});
+  add("uneven_pipelines", {.layers = {1, 3}, .micro_batches = {1, 5, 2}});
+  add("untied_pipelines", {.layers = {1, 3}, .micro_batches = {3, 5}, .tied = false});
+  return cases;
+}
+
+class CloseRun : public ::testing::TestWithParam<Case> {};
+
+TEST_P(CloseRun, is_within_1e5_of_the_single_process) {
+  const auto [plain, run] = run_both(GetParam().options);
+  ASSERT_EQ(run.losses.size(), 50u);
+  EXPECT_GT(run.losses.front() - run.losses.back(), 1);
+  for (std::size_t s = 0; s < run.losses.size(); ++s) {
+    EXPECT_NEAR(run.losses[s], plain.losses[s], 1e-5 * plain.losses[s]) << "step " << s;
+  }
+  ASSERT_EQ(run.validations.size(), plain.validations.size());
+  for (std::size_t i = 0; i < run.validations.size(); ++i) {
+    EXPECT_NEAR(run.validations[i].second, plain.validations[i].second, 1e-5 * 3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grids, CloseRun, ::testing::ValuesIn(close_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,397 @@
+// A whole run in one thread and in virtual time: coordinator and workers with real tensors, frames
+// and files, each process on a host of its own with a disk of its own; and the plain loop that a
+// run must equal.
+#pragma once
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/rng.h"
+#include "executor/run/run_coordinator.h"
+#include "executor/run/worker.h"
+#include "executor/storage/sim_storage.h"
+#include "executor/transport/sim_transport.h"
+#include "executor/transport/transport_mesh.h"
+#include "kernels/cpu/simulated_compute_queue.h"
+
+namespace longhaul::fixtures {
+
+/// A stream that a small model learns fast: words of a small vocabulary in a noisy cycle.
+inline std::vector<Token> learnable_tokens(std::int64_t count, std::uint64_t seed) {
+  Rng rng("learnable tokens", seed);
+  std::vector<Token> tokens;
+  Token last = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const bool follows = rng.uniform() < 0.9;
+    last = follows ? (last * 5 + 3) % 16 : static_cast<Token>(rng.uniform() * 16);
+    tokens.push_back(last);
+  }
+  return tokens;
+}
+
+class MemorySequences final : public SequenceSource {
+ public:
+  MemorySequences(std::vector<Token> tokens, int context) : tokens_(std::move(tokens)) {
+    TokenFingerprint fingerprint;
+    fingerprint.add(tokens_);
+    identity_ = {fingerprint.value(), static_cast<std::int64_t>(tokens_.size()), 16, context};
+  }
+  const DataIdentity& identity() const override { return identity_; }
+  void fetch(std::vector<std::int64_t> sequences, Completion done) override {
+    std::vector<Token> answer;
+    for (const std::int64_t s : sequences) {
+      const auto first = tokens_.begin() + s * identity_.context;
+      answer.insert(answer.end(), first, first + identity_.context + 1);
+    }
+    done(std::move(answer));
+  }
+
+ private:
+  std::vector<Token> tokens_;
+  DataIdentity identity_;
+};
+
+struct RunOptions {
+  std::vector<int> layers = {4};         // of each stage
+  std::vector<int> micro_batches = {8};  // of each pipeline
+  int micro_batch = 1;
+  ScheduleFamily family = ScheduleFamily::kOneForwardOneBackward;
+  std::vector<int> in_flight = {};  // empty: the family's
+  bool tied = true;
+  bool recompute = false;
+  Codec activations = Codec::kNone;
+  Codec gradients = Codec::kNone;
+  std::uint64_t steps = 50;
+  std::uint64_t validation_every = 20;
+  std::uint64_t checkpoint_every = 0;
+  std::int64_t train_tokens = 8 * 8 * 20 + 1;
+  std::uint64_t seed = 1;  // of the simulated world
+  double jitter = 0;
+  ControlLimits limits = {};
+};
+
+inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
+                       const DataIdentity& validation) {
+  const int layers = std::accumulate(options.layers.begin(), options.layers.end(), 0);
+  const int batch = std::accumulate(options.micro_batches.begin(), options.micro_batches.end(), 0) *
+                    options.micro_batch;
+  RunSpec spec;
+  spec.id = 77;
+  spec.job_text = fmt::format(
+      "schema: longhaul/job/1\n"
+      "name: tiny\n"
+      "model: {{family: gpt2, layers: {}, width: 16, heads: 2, context: 8, vocabulary: 16, "
+      "tied_embedding: {}}}\n"
+      "batch: {{global: {}, micro_batch: {}}}\n"
+      "precision: fp32\n"
+      "recompute: {}\n"
+      "compression: {{activations: {}, gradients: {}}}\n"
+      "training:\n"
+      "  data: data\n"
+      "  steps: {}\n"
+      "  learning_rate: {{max: 2e-2, min: 2e-3, warm_up: 5}}\n"
+      "  validation: {{every: {}, sequences: 6}}\n"
+      "  checkpoints: {{every: {}, keep: 2}}\n",
+      layers, options.tied, batch, options.micro_batch, options.recompute,
+      name_of(options.activations), name_of(options.gradients), options.steps,
+      options.validation_every, options.checkpoint_every);
+  Result<Job> job = parse_job(spec.job_text, "job");
+  EXPECT_TRUE(job) << (job ? "" : job.error().text());
+  spec.job = *job;
+  spec.plan.layers = options.layers;
+  spec.plan.micro_batches = options.micro_batches;
+  spec.plan.micro_batch = options.micro_batch;
+  spec.plan.family = options.family;
+  spec.plan.devices.assign(options.micro_batches.size(),
+                           std::vector<int>(options.layers.size(), 0));
+  spec.plan.in_flight = options.in_flight.empty()
+                            ? default_in_flight(options.family, spec.plan.stages(),
+                                                *std::ranges::max_element(options.micro_batches))
+                            : options.in_flight;
+  spec.ranks.push_back({"coordinator", "coordinator", 0});
+  for (int cell = 0; cell < spec.cells(); ++cell) {
+    const std::string node = fmt::format("n{}", cell);
+    spec.ranks.push_back({node + "/0", node, cell});
+  }
+  spec.train = train;
+  spec.validation = validation;
+  spec.last_step = options.steps;
+  spec.limits = options.limits;
+  return spec;
+}
+
+struct RunOutcome {
+  std::vector<double> losses;                                 // by step
+  std::vector<double> norms;                                  // by step
+  std::vector<std::pair<std::uint64_t, double>> validations;  // steps done, loss
+  std::map<std::string, std::vector<float>> weights;          // by tensor
+};
+
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+/// The whole model in a loop, as one would write it by hand.
+inline RunOutcome run_plainly(const RunSpec& spec, SequenceSource& train,
+                              SequenceSource& validation) {
+  const ModelShape& model = spec.job.model;
+  const Training& training = *spec.job.training;
+  Gpt2Stage stage = Gpt2Stage::create(model, {0, model.layers, true, true}).value();
+  stage.initialise_weights(training.seed);
+  std::vector<float> m(stage.weights().size()), v(m.size());
+  const int b = spec.plan.micro_batch;
+  Gpt2MicroBatch batch(stage, b);
+  const auto map = SlotMap::make({.sequences = spec.train.sequences(),
+                                  .slots = spec.job.global_batch,
+                                  .seed = training.seed})
+                       .value();
+  const auto fill = [&](SequenceSource& from, int row, std::optional<std::int64_t> sequence) {
+    const auto at = static_cast<std::size_t>(row * model.context);
+    const auto length = static_cast<std::size_t>(model.context);
+    std::ranges::fill(batch.tokens().subspan(at, length), 0);
+    std::ranges::fill(batch.targets().subspan(at, length), kNoTarget);
+    if (!sequence) return;
+    from.fetch({*sequence}, [&](Result<std::vector<Token>> tokens) {
+      std::copy_n(tokens->begin(), length, batch.tokens().begin() + static_cast<long>(at));
+      std::copy_n(tokens->begin() + 1, length, batch.targets().begin() + static_cast<long>(at));
+    });
+  };
+  RunOutcome outcome;
+  for (std::uint64_t s = 0; s < spec.last_step; ++s) {
+    const auto step = static_cast<std::int64_t>(s);
+    const double targets = static_cast<double>(map.sequences_of(step)) * model.context;
+    stage.zero_gradients();
+    double loss = 0;
+    for (std::int64_t slot = 0; slot < spec.job.global_batch; slot += b) {
+      for (int row = 0; row < b; ++row) fill(train, row, map.sequence(step, slot + row));
+      stage.forward(batch);
+      ops::add_losses(batch.losses(), 1 / targets, loss);
+      stage.backward(batch, static_cast<float>(1 / targets));
+    }
+    stage.fold_tied_gradient();
+    std::vector<double> squares;
+    for (const auto& p : stage.parameters()) {
+      squares.push_back(ops::sum_of_squares(stage.gradient(p)));
+    }
+    outcome.losses.push_back(loss);
+    outcome.norms.push_back(gradient_norm(squares));
+    for (const auto& p : stage.parameters()) {
+      ops::adamw({.options = {.learning_rate = rates_of(spec).rate(s),
+                              .beta1 = training.beta1,
+                              .beta2 = training.beta2,
+                              .epsilon = training.epsilon,
+                              .weight_decay = p.decays() ? training.weight_decay : 0,
+                              .gradient_scale = gradient_scale(outcome.norms.back(), training.clip),
+                              .step = step + 1},
+                  .weight = stage.weight(p),
+                  .gradient = stage.gradient(p),
+                  .m = std::span(m).subspan(p.offset, p.size),
+                  .v = std::span(v).subspan(p.offset, p.size)});
+    }
+    if (!validates_after(spec, s + 1)) continue;
+    const std::int64_t count = validation_sequences(spec);
+    double sum = 0;
+    for (std::int64_t first = 0; first < count; first += b) {
+      for (int row = 0; row < b; ++row) {
+        fill(validation, row, first + row < count ? std::optional(first + row) : std::nullopt);
+      }
+      stage.forward(batch);
+      ops::add_losses(batch.losses(), 1, sum);
+    }
+    outcome.validations.push_back({s + 1, sum / static_cast<double>(count * model.context)});
+  }
+  for (const auto& p : stage.parameters()) {
+    outcome.weights[p.name].assign(stage.weight(p).begin(), stage.weight(p).end());
+  }
+  return outcome;
+}
+
+/// Disks outlive a run, so that another can resume from them.
+struct Disks {
+  std::map<int, std::unique_ptr<SimStorage>> by_rank;
+  SimStorage& of(int rank) {
+    auto& disk = by_rank[rank];
+    if (!disk) {
+      disk = std::make_unique<SimStorage>();
+      disk->put("run/made", "");
+    }
+    return *disk;
+  }
+};
+
+class SimRun {
+ public:
+  SimRun(const RunOptions& options, const RunSpec& run_spec, SequenceSource& train,
+         SequenceSource& validation, Disks& disks_of_run)
+      : spec(run_spec),
+        loop(options.seed, options.jitter),
+        network(loop, options.seed),
+        disks(disks_of_run),
+        train_(train),
+        validation_(validation) {
+    network.set_default_link({milliseconds(2), BytesPerSecond(50e6)});
+    const int ranks = spec.cells() + 1;
+    for (int r = 0; r < ranks; ++r) addresses_.push_back(fmt::format("h{}:7000", r));
+    processes.resize(static_cast<std::size_t>(ranks));
+    for (int r = 0; r < ranks; ++r) make_process(r);
+  }
+  ~SimRun() {
+    for (auto& process : processes) {  // workers before meshes, meshes before queues
+      process.worker = nullptr;
+      process.coordinator = nullptr;
+      process.mesh = nullptr;
+    }
+  }
+
+  /// Until nothing happens any more or the virtual time is over; false then.
+  bool run(Seconds most = Seconds(1e5)) { return loop.run_until_idle(most); }
+  bool run_until_ended(Seconds most = Seconds(1e5)) {
+    while (!all_ended() && loop.now() < most) {
+      if (!loop.step()) return all_ended();
+    }
+    return all_ended();
+  }
+
+  bool all_ended() const {
+    if (!ending) return false;
+    for (std::size_t r = 1; r < processes.size(); ++r) {
+      if (!processes[r].ending && !processes[r].killed) return false;
+    }
+    return true;
+  }
+
+  void kill(int rank) {
+    Process& victim = processes[static_cast<std::size_t>(rank)];
+    victim.killed = true;
+    network.kill(fmt::format("h{}", rank));
+    victim.worker = nullptr;
+    victim.coordinator = nullptr;
+  }
+
+  /// After the run: weights by tensor; a tensor in several places must be the same in all.
+  void collect_weights() {
+    for (std::size_t r = 1; r < processes.size(); ++r) {
+      Gpt2Stage& stage = processes[r].worker->stage();
+      for (const Gpt2Parameter& p : stage.parameters()) {
+        auto& kept = outcome.weights[p.name];
+        EXPECT_TRUE(kept.empty() || same_bits(kept, stage.weight(p))) << p.name << " of rank " << r;
+        kept.assign(stage.weight(p).begin(), stage.weight(p).end());
+      }
+    }
+  }
+
+  struct Process {
+    std::unique_ptr<Transport> transport;
+    std::unique_ptr<ComputeQueue> queue;
+    std::unique_ptr<TransportMesh> mesh;
+    std::unique_ptr<Worker> worker;
+    std::unique_ptr<RunCoordinator> coordinator;
+    std::optional<WorkerEnding> ending;
+    std::optional<Error> mesh_error;
+    bool killed = false;
+  };
+
+  RunSpec spec;
+  SimEventLoop loop;
+  SimNetwork network;
+  Disks& disks;
+  std::vector<Process> processes;
+  RunOutcome outcome;
+  std::optional<RunEnding> ending;
+  std::vector<std::uint64_t> kept_steps;  // of checkpoints
+  std::map<int, Measured> measured;       // of the last step, by cell
+  std::function<void(const JournalEntry&)> on_committed;
+
+ private:
+  void make_process(int rank) {
+    Process& process = processes[static_cast<std::size_t>(rank)];
+    process.transport = network.make_transport(fmt::format("h{}", rank));
+    VirtualClock clock;
+    clock.now = [this] { return SimTime::from(loop.now()); };
+    clock.at = [this](SimTime at, std::move_only_function<void()> task) {
+      loop.after(std::max(Seconds(0), at.seconds() - loop.now()), std::move(task));
+    };
+    process.queue = make_simulated_compute_queue(
+        clock, [](std::uint64_t, std::size_t) { return milliseconds(3); });
+    MeshConfig config;
+    config.addresses = addresses_;
+    config.rank = rank;
+    config.job = spec.id;
+    config.term = spec.term;
+    config.deadline = Seconds(20);
+    connect_mesh(*process.transport, loop, std::move(config),
+                 [this, rank](Result<std::unique_ptr<TransportMesh>> mesh) {
+                   Process& p = processes[static_cast<std::size_t>(rank)];
+                   if (!mesh) {
+                     p.mesh_error = mesh.error();
+                     return;
+                   }
+                   p.mesh = std::move(*mesh);
+                   if (!p.killed) begin(rank);
+                 });
+  }
+
+  void begin(int rank) {
+    Process& process = processes[static_cast<std::size_t>(rank)];
+    if (rank == kCoordinatorRank) {
+      RunCoordinatorContext context;
+      context.spec = &spec;
+      context.loop = &loop;
+      context.mesh = process.mesh.get();
+      context.queue = process.queue.get();
+      context.storage = &disks.of(rank);
+      context.folder = "run";
+      context.train = &train_;
+      context.validation = &validation_;
+      context.hooks.committed = [this](const JournalEntry& entry) {
+        outcome.losses.push_back(entry.loss);
+        outcome.norms.push_back(entry.norm);
+        if (on_committed) on_committed(entry);
+      };
+      context.hooks.validated = [this](std::uint64_t step, double loss) {
+        outcome.validations.push_back({step, loss});
+      };
+      context.hooks.kept = [this](const CheckpointManifest& m) { kept_steps.push_back(m.id.step); };
+      context.hooks.measured = [this](int cell, const Measured& m) { measured[cell] = m; };
+      context.hooks.ended = [this](const RunEnding& end) { ending = end; };
+      auto made = RunCoordinator::create(context);
+      ASSERT_TRUE(made) << made.error().text();
+      process.coordinator = std::move(*made);
+      process.coordinator->start();
+      return;
+    }
+    WorkerContext context;
+    context.spec = &spec;
+    context.cell = rank - 1;
+    context.loop = &loop;
+    context.mesh = process.mesh.get();
+    context.queue = process.queue.get();
+    context.storage = &disks.of(rank);
+    context.folder = "run";
+    // The last pipeline's worker has the data itself, the others ask for it.
+    if (spec.pipeline_of(rank - 1) == spec.plan.pipelines() - 1) {
+      context.train = &train_;
+      context.validation = &validation_;
+    }
+    context.ended = [this, rank](const WorkerEnding& end) {
+      processes[static_cast<std::size_t>(rank)].ending = end;
+    };
+    auto made = Worker::create(context);
+    ASSERT_TRUE(made) << made.error().text();
+    process.worker = std::move(*made);
+    process.worker->start();
+  }
+
+  SequenceSource& train_;
+  SequenceSource& validation_;
+  std::vector<std::string> addresses_;
+};
+
+}  // namespace longhaul::fixtures
