@@ -134,6 +134,9 @@ class Gpt2Stage {
   void initialise_weights(std::uint64_t seed);
 
   void forward(Gpt2MicroBatch& batch);
+  /// After forward on a stage with head: [rows, vocabulary], the logits of each row's next token.
+  /// Good until the next call of forward, logits or a backward.
+  std::span<const float> logits(Gpt2MicroBatch& batch);
   /// `loss_scale`: 1 / (target tokens of the step), used where the head is.
   void backward_input(Gpt2MicroBatch& batch, float loss_scale);
   /// `loss_scale` as in backward_input.

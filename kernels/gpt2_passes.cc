@@ -124,6 +124,12 @@ std::span<float> Gpt2Stage::logits_of(Gpt2MicroBatch& batch) {
   return logits_;
 }
 
+std::span<const float> Gpt2Stage::logits(Gpt2MicroBatch& batch) {
+  LH_CHECK(slice_.has_head && batch.state_ == Gpt2MicroBatch::State::kForwardDone,
+           "logits follow a forward that ends in the head");
+  return logits_of(batch);
+}
+
 std::span<float> Gpt2Stage::logits_gradient_of(Gpt2MicroBatch& batch, float loss_scale) {
   if (logits_hold_ != Logits::kGradient || logits_serial_ != batch.serial_) {
     const std::span<float> logits = logits_of(batch);

@@ -521,6 +521,14 @@ FlowNetwork::~FlowNetwork() = default;
 FlowNetwork::FlowNetwork(FlowNetwork&&) noexcept = default;
 FlowNetwork& FlowNetwork::operator=(FlowNetwork&&) noexcept = default;
 
+std::vector<BytesPerSecond> FlowNetwork::capacities() const {
+  std::vector<BytesPerSecond> capacities;
+  for (const State::Resource& resource : state_->resources) {
+    capacities.push_back(BytesPerSecond(resource.capacity));
+  }
+  return capacities;
+}
+
 ResourceId FlowNetwork::add_resource(BytesPerSecond capacity) {
   LH_CHECK(capacity.value() > 0, "a resource without capacity would hold its flows for ever");
   state_->resources.emplace_back().capacity = capacity.value();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "core/units.h"
 
@@ -27,6 +28,8 @@ class FlowNetwork {
 
   /// Capacity > 0, may be infinite. Ids count from 0.
   ResourceId add_resource(BytesPerSecond capacity);
+  /// Of all resources, by id.
+  std::vector<BytesPerSecond> capacities() const;
 
   /// Starts a flow of `amount` bytes (>= 0) that never exceeds `cap`. `now` must not be before any
   /// time given earlier, nor after next_completion(). Ids are reused once a flow has been popped.

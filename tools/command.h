@@ -13,10 +13,14 @@ class App;
 
 namespace longhaul {
 
+void add_agent_command(CLI::App& app, int& exit_status);
 void add_data_command(CLI::App& app, int& exit_status);
+void add_generate_command(CLI::App& app, int& exit_status);
+void add_launch_command(CLI::App& app, int& exit_status);
 void add_plan_command(CLI::App& app, int& exit_status);
 void add_simulate_command(CLI::App& app, int& exit_status);
 void add_trace_command(CLI::App& app, int& exit_status);
+void add_worker_command(CLI::App& app, int& exit_status);
 
 /// Prints an error to stderr and answers its exit status.
 int report_error(const Error& error);

@@ -24,6 +24,10 @@ int main(int argc, char** argv) {
   longhaul::add_simulate_command(app, exit_status);
   longhaul::add_trace_command(app, exit_status);
   longhaul::add_data_command(app, exit_status);
+  longhaul::add_launch_command(app, exit_status);
+  longhaul::add_agent_command(app, exit_status);
+  longhaul::add_generate_command(app, exit_status);
+  longhaul::add_worker_command(app, exit_status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,5 +1,7 @@
 #include "kernels/gpt2.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -186,6 +188,43 @@ TEST(Gpt2, recomputing_from_the_input_gives_the_same_bits) {
   EXPECT_TRUE(same_bits(batch.input(), input));
 }
 
+TEST(Gpt2, the_logits_are_those_of_the_losses) {
+  auto stage = Gpt2Stage::create(small_model(true), {0, 4, true, true}).value();
+  stage.initialise_weights(3);
+  Gpt2MicroBatch batch(stage, 2);
+  for (std::size_t row = 0; row < batch.tokens().size(); ++row) {
+    batch.tokens()[row] = static_cast<std::int32_t>(row * 5 % 19);
+    batch.targets()[row] = static_cast<std::int32_t>(row * 3 % 19);
+  }
+  stage.forward(batch);
+  Gpt2MicroBatch later(stage, 2);
+  stage.forward(later);  // takes the place of the first one's logits
+  const std::span<const float> logits = stage.logits(batch);
+  ASSERT_EQ(logits.size(), 2u * 13 * 19);
+  for (std::size_t row = 0; row < batch.tokens().size(); ++row) {
+    // A row's loss is log(sum of e^logit) - logit of the target.
+    double sum = 0;
+    for (const float logit : logits.subspan(row * 19, 19)) sum += std::exp(double{logit});
+    const auto target = static_cast<std::size_t>(batch.targets()[row]);
+    EXPECT_NEAR(std::log(sum) - double{logits[row * 19 + target]}, double{batch.losses()[row]},
+                1e-5);
+  }
+}
+
+TEST(Gpt2, logits_of_a_row_do_not_depend_on_later_tokens) {
+  auto stage = Gpt2Stage::create(small_model(true), {0, 4, true, true}).value();
+  stage.initialise_weights(3);
+  const auto logits_of_five = [&](std::int32_t rest) {
+    Gpt2MicroBatch batch(stage, 1);
+    std::fill(batch.tokens().begin(), batch.tokens().begin() + 5, 7);
+    std::fill(batch.tokens().begin() + 5, batch.tokens().end(), rest);
+    stage.forward(batch);
+    const auto logits = stage.logits(batch).first(5 * 19);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  EXPECT_TRUE(same_bits(logits_of_five(0), logits_of_five(18)));
+}
+
 TEST(Gpt2, tensors_have_hugging_face_names_shapes_and_aligned_offsets) {
   const auto list = gpt2_parameters(small_model(true), {1, 2, true, true});
   const std::vector<std::pair<std::string, std::vector<std::int64_t>>> expected = {
@@ -310,6 +349,7 @@ TEST(Gpt2DeathTest, a_backward_without_its_forward_stops_the_program) {
   EXPECT_DEATH(stage.backward_weight(batch, 1), "follows its input gradient");
   stage.backward(batch, 1);
   EXPECT_DEATH(stage.backward(batch, 1), "follows its forward");
+  EXPECT_DEATH(static_cast<void>(stage.logits(batch)), "ends in the head");
 }
 
 }  // namespace

@@ -116,6 +116,31 @@ TEST(Timeline, slices_of_one_lane_never_overlap) {
   }
 }
 
+TEST(Timeline, groups_have_processes_of_their_own) {
+  const Scene scene;
+  const StepResult result =
+      simulate_step(scene.topology, scene.job, scene.plan, {.timeline = true}).value();
+  const std::vector<TimelineSlice> first_only(result.timeline.begin(), result.timeline.begin() + 1);
+  const TimelineGroup groups[] = {{"all", result.timeline}, {"one", first_only}};
+  const json trace = json::parse(timeline_json(groups, scene.topology, scene.plan));
+  std::map<int, std::string> processes;
+  std::map<bool, int> threads, slices;  // of the second group?
+  for (const json& event : trace.at("traceEvents")) {
+    const int process = event.at("pid");
+    if (event.at("ph") == "X") {
+      ++slices[process > 2];
+    } else if (event.at("name") == "process_name") {
+      processes[process] = event.at("args").at("name");
+    } else {
+      ++threads[process > 2];
+    }
+  }
+  EXPECT_EQ(processes,
+            (std::map<int, std::string>{{1, "all a"}, {2, "all b"}, {3, "one a"}, {4, "one b"}}));
+  EXPECT_EQ(threads, (std::map<bool, int>{{false, 16}, {true, 16}}));
+  EXPECT_EQ(slices, (std::map<bool, int>{{false, 42}, {true, 1}}));  // 24 + 10 + 8, as above
+}
+
 TEST(Timeline, is_the_same_every_time) {
   EXPECT_EQ(Scene().text(), Scene().text());
 }
