@@ -314,7 +314,8 @@ void ShardedAllReduce::fail(const Error& why) {
 void ShardedAllReduce::peer_lost(int rank, const Error& why) {
   const auto& members = state_->options.members;
   if (std::ranges::any_of(members, [&](const auto& member) { return member.rank == rank; })) {
-    state_->end(within("the gradient exchange cannot end", why));
+    state_->end(
+        within(fmt::format("the gradient exchange cannot end: rank {} is lost", rank), why));
   }
 }
 

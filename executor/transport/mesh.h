@@ -50,7 +50,8 @@ class Mesh {
   /// messages between the two.
   virtual void send_control(int peer, const std::string& text) = 0;
   /// Called for each control message, and once for each peer that is lost (its messages will never
-  /// complete). Must be set before the first task that could deliver one ends.
+  /// complete); `why` says how, without its name. Must be set before the first task that could
+  /// deliver one ends.
   virtual void on_control(std::function<void(int peer, const std::string& text)> handler) = 0;
   virtual void on_lost(std::function<void(int peer, const Error& why)> handler) = 0;
 

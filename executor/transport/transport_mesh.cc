@@ -565,10 +565,12 @@ void TransportMesh::Core::established(MeshLink& link) {
 void TransportMesh::Core::lose(MeshLink& link, const std::string& why) {
   if (link.is_over) return;
   link.forget_all();
-  const char* what = link.is_established ? "rank {} is lost: {}" : "no connection with rank {}: {}";
-  const auto error = failed(fmt::format(fmt::runtime(what), link.peer, why)).error();
-  if (on_ready) return finish(error);
-  losses.emplace_back(link.peer, error);
+  if (on_ready) {
+    const char* const what =
+        link.is_established ? "rank {} is lost: {}" : "no connection with rank {}: {}";
+    return finish(failed(fmt::format(fmt::runtime(what), link.peer, why)).error());
+  }
+  losses.emplace_back(link.peer, failed(why).error());
   post_flush();
 }
 
