@@ -27,6 +27,12 @@ int device_of(const LaunchPlan& plan, int cell) {
   return grid.device(cell / grid.stages(), cell % grid.stages());
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
 DataIdentity identity_of(const DatasetPart& part, const LaunchPlan& plan) {
   return {part.fingerprint, part.tokens, plan.dataset.vocabulary, plan.job.model.context};
 }
@@ -108,6 +114,7 @@ Result<LaunchPlan> load_launch_plan(Storage& storage, const std::string& plan_pa
   LH_ASSIGN(plan.file, load_plan(plan_path, plan.topology, plan.job));
   Result<void> runnable = check_runnable(plan.job, plan.file.plan);
   if (!runnable) return within(plan.job_path, std::move(runnable).error());
+  LH_TRY(check_memory(plan.file.plan, plan.topology, plan.job));
 
   const std::string folder = resolve_from(plan.job_path, plan.job.training->data);
   plan.data_folder = std::filesystem::absolute(folder).lexically_normal().string();
@@ -225,18 +232,19 @@ Result<Dilation> choose_dilation(const LaunchPlan& plan, int cores) {
   const auto elapsed = [](Clock::time_point since) {
     return std::chrono::duration<double>(Clock::now() - since).count();
   };
-  // The least of several: what the machine can do, not what else it did.
-  double forward_s = INFINITY;
-  double backward_s = INFINITY;
+  // The median: a machine that does other things, too, is that much slower.
+  std::vector<double> forwards, backwards;
   const Clock::time_point begin = Clock::now();
-  for (int i = 0; i < 30 && (i < 3 || elapsed(begin) < 1); ++i) {
+  for (int i = 0; i < 101 && (i < 5 || elapsed(begin) < 1); ++i) {
     const Clock::time_point start = Clock::now();
     stage.forward(batch);
-    forward_s = std::min(forward_s, elapsed(start));
+    forwards.push_back(elapsed(start));
     const Clock::time_point middle = Clock::now();
     stage.backward(batch, 1);
-    backward_s = std::min(backward_s, elapsed(middle));
+    backwards.push_back(elapsed(middle));
   }
+  const double forward_s = median(forwards);
+  const double backward_s = median(backwards);
   const int micro_batches =
       std::accumulate(grid.micro_batches.begin(), grid.micro_batches.end(), 0);
   Dilation dilation;

@@ -14,8 +14,7 @@
 int main(int argc, char** argv) {
   CLI::App app{
       "longhaul trains transformers on GPUs that sit in different cities: it plans which device "
-      "runs "
-      "which part of the model, and simulates what a plan costs."};
+      "runs which part of the model, simulates what a plan costs, and carries it out."};
   app.name("longhaul");
   app.require_subcommand(1);
   app.set_version_flag("--version", LONGHAUL_VERSION);
@@ -25,6 +24,7 @@ int main(int argc, char** argv) {
   longhaul::add_trace_command(app, exit_status);
   longhaul::add_data_command(app, exit_status);
   longhaul::add_launch_command(app, exit_status);
+  longhaul::add_compare_command(app, exit_status);
   longhaul::add_agent_command(app, exit_status);
   longhaul::add_generate_command(app, exit_status);
   longhaul::add_worker_command(app, exit_status);

@@ -167,19 +167,19 @@ class SimTransport : public Transport {
     const std::string there = host_of(address);
     const Seconds trip = network_.link(host_, there).latency + network_.link(there, host_).latency;
     const bool lost = network_.black_holes_[{host_, there}] || trip > deadline;
-    network_.loop_.after(
-        std::min(trip, deadline), [this, &network = network_, host = host_, address, lost,
-                                   task = std::move(on_dialled)]() mutable {
-          if (network.dead_[host]) return;
-          const auto listener = network.listeners_.find(address);
-          if (lost) {
-            task(failed(fmt::format("cannot reach {}: no answer", address)));
-          } else if (listener == network.listeners_.end() || network.dead_[host_of(address)]) {
-            task(failed(fmt::format("cannot reach {}: connection refused", address)));
-          } else {
-            connect(*listener->second, address, std::move(task));
-          }
-        });
+    network_.loop_.after(std::min(trip, deadline), [this, alive = std::weak_ptr(alive_),
+                                                    &network = network_, host = host_, address,
+                                                    lost, task = std::move(on_dialled)]() mutable {
+      if (alive.expired() || network.dead_[host]) return;
+      const auto listener = network.listeners_.find(address);
+      if (lost) {
+        task(failed(fmt::format("cannot reach {}: no answer", address)));
+      } else if (listener == network.listeners_.end() || network.dead_[host_of(address)]) {
+        task(failed(fmt::format("cannot reach {}: connection refused", address)));
+      } else {
+        connect(*listener->second, address, std::move(task));
+      }
+    });
   }
 
  private:
@@ -197,6 +197,7 @@ class SimTransport : public Transport {
   std::string host_;
   std::vector<std::string> addresses_;
   OnConnection on_connection_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // owned here alone
 };
 
 SimNetwork::SimNetwork(SimEventLoop& loop, std::uint64_t seed)
