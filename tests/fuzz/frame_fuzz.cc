@@ -114,6 +114,9 @@ void send_frames(std::span<const std::byte> input) {
     header.offset = (at(4) << 8 | at(5)) % 512;
     std::vector<std::byte> payload((at(6) << 8 | at(7)) % 512);
     for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = input[10 + i % 6];
+    // Our own sender is held to this; what a stranger's header may say is read_header's part.
+    const bool has_payload = header.type == FrameType::kData || header.type == FrameType::kControl;
+    if (!has_payload) payload.clear();
     payloads.push_back(std::move(payload));
     if (!peer.is_closed) connection->send(header, payloads.back(), [] {});
     loop.run_until_idle(loop.now() + Seconds(1));
