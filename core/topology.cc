@@ -37,15 +37,18 @@ double element_bytes(Precision precision) {
   return precision == Precision::kFp32 ? 4 : 2;
 }
 
+int tcp_streams(const TcpModel& tcp, BytesPerSecond measured, Seconds round_trip) {
+  if (tcp.streams != 0) return tcp.streams;
+  const Bytes in_flight = measured * round_trip;
+  const double needed = std::ceil(1.5 * (in_flight / tcp.window));
+  if (!(needed > 1)) return 1;  // also where both are infinite
+  return static_cast<int>(std::min(needed, static_cast<double>(kMaxStreams)));
+}
+
 BytesPerSecond tcp_rate(const TcpModel& tcp, BytesPerSecond measured, Seconds round_trip,
                         double loss) {
   if (round_trip <= Seconds(0)) return measured;
-  double streams = tcp.streams;
-  if (tcp.streams == 0) {
-    const Bytes in_flight = measured * round_trip;
-    streams = std::clamp(std::ceil(1.5 * (in_flight / tcp.window)), 1.0,
-                         static_cast<double>(kMaxStreams));
-  }
+  const double streams = tcp_streams(tcp, measured, round_trip);
   BytesPerSecond rate = std::min(measured, streams * (tcp.window / round_trip));
   if (tcp.congestion == CongestionControl::kCubic && loss > 0) {
     rate =

@@ -88,6 +88,7 @@ struct Link {
   Seconds jitter;
   Origin latency_origin = Origin::kAssumed;
   Origin rate_origin = Origin::kAssumed;
+  int streams = 1;  // TCP connections that `rate` takes (see tcp_streams)
 };
 
 enum class CongestionControl { kBbr, kCubic };
@@ -103,9 +104,12 @@ struct TcpModel {
 inline constexpr int kMaxStreams = 64;
 inline constexpr double kMaxSegmentBytes = 1448;  // MTU 1500, IPv4, TCP time stamps
 
+/// TCP connections that a path takes: tcp.streams, or where that is 0 as many as fill it,
+/// ceil(1.5 x rate x RTT / window), at least 1 and at most kMaxStreams.
+int tcp_streams(const TcpModel& tcp, BytesPerSecond measured, Seconds round_trip);
+
 /// Rate of one link under TCP: min(measured, streams x window / RTT, and for cubic with loss p
-/// streams x 1.22 MSS / (RTT sqrt p)) [Mathis et al., CCR 1997]. `streams` 0 = automatic:
-/// ceil(1.5 x rate x RTT / window), at most kMaxStreams.
+/// streams x 1.22 MSS / (RTT sqrt p)) [Mathis et al., CCR 1997], with the streams of tcp_streams.
 BytesPerSecond tcp_rate(const TcpModel& tcp, BytesPerSecond measured, Seconds round_trip,
                         double loss);
 

@@ -60,7 +60,7 @@ void MeshListener::accept(std::unique_ptr<Connection> connection) {
   if (is_closed_) return;
   // Those that still read why they are refused count with those that say nothing.
   const auto is_idle = [](const auto& caller) { return caller->state != Caller::State::kGreeted; };
-  if (static_cast<std::size_t>(std::ranges::count_if(callers_, is_idle)) >= kSilentMax) {
+  if (static_cast<std::size_t>(std::ranges::count_if(callers_, is_idle)) >= silent_max_) {
     drop(**std::ranges::find_if(callers_, is_idle));
   }
   callers_.push_back(std::make_unique<Caller>(*this, std::move(connection)));
@@ -86,8 +86,9 @@ void MeshListener::drop(Caller& caller) {
   retire(caller).connection->close();
 }
 
-void MeshListener::on_greeting(OnGreeting handler) {
+void MeshListener::on_greeting(OnGreeting handler, std::size_t expected) {
   on_greeting_ = std::move(handler);
+  silent_max_ = std::max(kSilentMax, expected);
   std::vector<Caller*> waiting;
   for (const auto& caller : callers_) {
     if (caller->state == Caller::State::kGreeted) waiting.push_back(caller.get());

@@ -3,8 +3,9 @@
 // Takes callers, reads their first frame and hands them on by its type: HELLO to the mesh (see
 // transport_mesh.h), a control text of at most kJoinBytesMax bytes to whoever takes joins; anything
 // else ends the connection. Callers who greet before there is a mesh wait for it, at most
-// kGreetedMax of them; of those who say nothing kSilentMax are kept, and the oldest makes room for
-// the next. A connection that is handed on has its next frames read by its new handler.
+// kGreetedMax of them; of those who say nothing kSilentMax are kept (more where a mesh waits for
+// more), and the oldest makes room for the next. A connection that is handed on has its next frames
+// read by its new handler.
 //
 // Belongs to the thread of the event loop. The transport and the loop must outlive it, or close()
 // must be called before they go.
@@ -41,8 +42,9 @@ class MeshListener : public std::enable_shared_from_this<MeshListener> {
   /// Where it listens, with the real port.
   const std::string& address() const { return address_; }
 
-  /// Who takes callers that greet, those that wait included. Without: they wait.
-  void on_greeting(OnGreeting handler);
+  /// Who takes callers that greet, those that wait included. Without: they wait. `expected` are as
+  /// many as may call at once: so many may be silent.
+  void on_greeting(OnGreeting handler, std::size_t expected = 0);
   /// Who takes callers that join. Without: they are refused.
   void on_join(OnJoin handler) { on_join_ = std::move(handler); }
 
@@ -74,6 +76,7 @@ class MeshListener : public std::enable_shared_from_this<MeshListener> {
   std::string address_;
   OnGreeting on_greeting_;
   OnJoin on_join_;
+  std::size_t silent_max_ = kSilentMax;
   std::deque<std::unique_ptr<Caller>> callers_;
   std::vector<std::unique_ptr<Caller>> retired_;
   std::string last_trouble_;

@@ -9,11 +9,22 @@
 #include <tuple>
 #include <utility>
 
+#include "core/topology.h"
+#include "executor/transport/incoming_message.h"
+
 namespace longhaul {
 namespace {
 
 constexpr std::uint16_t kFlagLastPiece = 2;
+// Frames that are with a stream at a time: two of any size, or more small ones that are together no
+// longer than two of the longest. So a process that is not run for a moment leaves its streams
+// something to send, and what a control message waits for, and the memory that frames hold on to,
+// stay within two chunks.
 constexpr int kFramesInFlight = 2;
+constexpr int kSmallFramesInFlight = 4;
+// Pieces of a message: not so short that headers and wake-ups count, and of whole KiB.
+constexpr std::size_t kPieceMin = std::size_t{64} << 10;
+constexpr std::size_t kPieceGrain = std::size_t{1} << 10;
 constexpr std::size_t kRefusalMax = 1024;  // bytes of a refusal's text that are taken
 constexpr Seconds kRedialMin{0.05};
 constexpr Seconds kRedialMax{1.0};
@@ -25,64 +36,9 @@ struct MessageName {
   auto operator<=>(const MessageName&) const = default;
 };
 
-/// The parts of a message that have come, as disjoint ranges; in order, that is one.
-class Ranges {
- public:
-  bool overlaps(std::uint64_t begin, std::uint64_t end) const {
-    const auto next = ranges_.lower_bound(begin);
-    if (next != ranges_.end() && next->first < end) return true;
-    return next != ranges_.begin() && std::prev(next)->second > begin;
-  }
-  void add(std::uint64_t begin, std::uint64_t end) {
-    if (begin == end) return;
-    auto at = ranges_.emplace(begin, end).first;
-    if (const auto next = std::next(at); next != ranges_.end() && next->first == end) {
-      at->second = next->second;
-      ranges_.erase(next);
-    }
-    if (at == ranges_.begin()) return;
-    if (const auto before = std::prev(at); before->second == begin) {
-      before->second = at->second;
-      ranges_.erase(at);
-    }
-  }
-  std::uint64_t end() const { return ranges_.empty() ? 0 : ranges_.rbegin()->second; }
-  bool is_all_of(std::uint64_t size) const {
-    if (size == 0) return true;
-    return ranges_.size() == 1 && ranges_.begin()->first == 0 && end() == size;
-  }
-
- private:
-  std::map<std::uint64_t, std::uint64_t> ranges_;
-};
-
-struct Incoming {
-  bool is_posted = false;
-  std::span<std::byte> buffer;
-  Task received;
-  std::optional<std::uint64_t> size;  // once its last piece has come
-  Ranges arrived;
-  std::map<std::uint64_t, std::vector<std::byte>> early;  // by offset; empty once posted
-
-  /// Why the piece cannot belong to the message; empty when it can.
-  std::string misfit(std::uint64_t offset, std::uint64_t bytes, bool is_last) const {
-    const std::uint64_t most = is_posted ? buffer.size() : std::uint64_t{1} << 62;
-    if (offset > most || bytes > most - offset ||
-        (is_posted && is_last && offset + bytes != buffer.size())) {
-      return fmt::format("does not have the {} bytes that were asked for", buffer.size());
-    }
-    const std::uint64_t end = offset + bytes;
-    if (bytes == 0 && !is_last) return "has an empty piece";
-    if (arrived.overlaps(offset, end) || (is_last && size)) return "came twice";
-    if ((size && end > *size) || (is_last && arrived.end() > end)) return "goes on after its end";
-    return "";
-  }
-  void add(std::uint64_t offset, std::uint64_t bytes, bool is_last) {
-    arrived.add(offset, offset + bytes);
-    if (is_last) size = offset + bytes;
-  }
-  bool is_complete() const { return is_posted && size && arrived.is_all_of(*size); }
-};
+MessageName name_of(const FrameHeader& header) {
+  return {header.term, header.operation, header.segment};
+}
 
 /// What a frame that waits counts for, so that empty ones are not free either.
 std::size_t cost(std::size_t payload) {
@@ -93,16 +49,23 @@ struct Outgoing {
   MessageName name{};
   std::span<const std::byte> payload;
   Task sent;
-  std::size_t given = 0;  // bytes that the connection has
+  std::size_t given = 0;  // bytes that streams have or had
+  bool is_given = false;  // all of it
+  int pieces_in_flight = 0;
 };
 
 }  // namespace
 
-/// One connection and all that is known of the rank at its other end.
-class MeshLink : public ConnectionHandler {
+/// Where the payload of the frame goes that is being read.
+enum class Reading { kNothing, kDirect, kEarly, kText, kIgnored };
+
+class MeshLink;
+
+/// One connection of a link: what is being read from it, and how much waits to leave on it.
+class MeshStream : public ConnectionHandler {
  public:
-  MeshLink(TransportMesh::Core& owner, std::unique_ptr<Connection> link, int rank)
-      : core(owner), connection(std::move(link)), peer(rank) {
+  MeshStream(MeshLink& owner, std::unique_ptr<Connection> of_stream, int number)
+      : link(owner), connection(std::move(of_stream)), index(number) {
     connection->set_handler(this);
   }
 
@@ -111,43 +74,83 @@ class MeshLink : public ConnectionHandler {
                 std::span<const std::byte> payload) override;
   void closed(Connection&, const Error& why) override;
 
-  void send_frame(FrameHeader header, std::span<const std::byte> payload, Task sent);
+  void send(FrameHeader header, std::span<const std::byte> payload, Task sent);
+  bool has_room(std::size_t payload) const;
+  /// Bytes that wait to leave.
+  std::size_t load() const { return in_flight_bytes_; }
+  /// Whether it writes to the buffer of that message.
+  bool reads(const MessageName& name) const {
+    return reading_ == Reading::kDirect && reading_name_ == name;
+  }
+
+  MeshLink& link;
+  std::unique_ptr<Connection> connection;
+  const int index;
+  bool is_greeted = false;
+  // Of a message forgotten while it is read here: keeps what owns its buffer alive. Owners: the
+  // streams that read it.
+  std::shared_ptr<Task> forgotten;
+
+ private:
+  std::string check(const FrameHeader& header) const;
+  bool begin(const FrameHeader& header);
+
+  int frames_in_flight_ = 0;
+  std::size_t in_flight_bytes_ = 0;
+
+  // The frame being read, between its header and its last byte.
+  Reading reading_ = Reading::kNothing;
+  MessageName reading_name_{};
+  std::vector<std::byte> piece_;
+};
+
+/// The streams to one rank, and the messages that are on their way over them.
+class MeshLink {
+ public:
+  MeshLink(TransportMesh::Core& owner, int rank, int stream_count)
+      : core(owner), peer(rank), streams(static_cast<std::size_t>(stream_count)) {}
+
+  MeshStream& add(int index, std::unique_ptr<Connection> connection) {
+    auto& place = streams[static_cast<std::size_t>(index)];
+    place = std::make_unique<MeshStream>(*this, std::move(connection), index);
+    return *place;
+  }
+  bool is_established() const { return greeted == streams.size(); }
+
   void pump();
   void receive(const MessageName& name, std::span<std::byte> buffer, Task task);
   void set_term(std::uint32_t term);
   void forget_all();
 
+  // For its streams. Empty: the piece can be taken.
+  std::string check_piece(const FrameHeader& header) const;
+  std::string check_room(std::size_t payload) const;
+  /// Takes the place of a piece, until take_data; answers kDirect or kEarly.
+  Reading claim(const FrameHeader& header);
+  std::span<std::byte> place_of(const FrameHeader& header);
+  void take_data(const FrameHeader& header, Reading how, std::vector<std::byte>& piece);
+
   TransportMesh::Core& core;
-  std::unique_ptr<Connection> connection;
-  int peer;
-  bool is_established = false;
-  bool is_over = false;  // lost: whatever else it says is ignored
+  const int peer;
+  std::vector<std::unique_ptr<MeshStream>> streams;  // null until connected
+  std::size_t greeted = 0;                           // streams
+  bool is_over = false;                              // lost: whatever else it says is ignored
 
   // Owners: the queue and the frames in flight, which borrow the message's payload.
   std::deque<std::shared_ptr<Outgoing>> outgoing;
   std::deque<std::string> controls;
-  std::size_t early_bytes = 0;
+  std::size_t early_bytes = 0;  // with those still being read
 
  private:
-  enum class Reading { kNothing, kDirect, kEarly, kText, kIgnored };
-
-  std::string check(const FrameHeader& header) const;
-  void take_data(const FrameHeader& header, Reading how);
-  void adopt_early(Incoming& message);
-  void complete(std::map<MessageName, Incoming>::iterator message);
-  std::string check_room(std::size_t payload) const;
+  std::size_t piece_bytes(std::size_t message) const;
+  MeshStream* stream_for(std::size_t payload);
+  void send_piece(MeshStream& stream, std::size_t size);
+  void adopt_early(IncomingMessage& message);
+  void complete(std::map<MessageName, IncomingMessage>::iterator message);
   std::string describe(const MessageName& name, const std::string& what) const;
-  static MessageName name_of(const FrameHeader& header) {
-    return {header.term, header.operation, header.segment};
-  }
 
-  int in_flight_ = 0;
-  std::map<MessageName, Incoming> incoming_;
-
-  // The frame being read, between buffer_for and received.
-  Reading reading_ = Reading::kNothing;
-  std::vector<std::byte> piece_;
-  Task forgotten_;  // of a message forgotten while read: keeps what owns its buffer alive
+  std::map<MessageName, IncomingMessage> incoming_;
+  std::size_t last_used_ = 0;  // stream
 };
 
 struct TransportMesh::Core : std::enable_shared_from_this<TransportMesh::Core> {
@@ -155,12 +158,12 @@ struct TransportMesh::Core : std::enable_shared_from_this<TransportMesh::Core> {
       : transport(transport_of_mesh), loop(loop_of_mesh) {}
 
   void start(const std::shared_ptr<MeshListener>& door, Seconds deadline);
-  void dial(int peer, Seconds backoff);
-  void dialled(int peer, std::unique_ptr<Connection> connection);
+  void dial(int peer, int stream, Seconds backoff);
+  void dialled(int peer, int stream, std::unique_ptr<Connection> connection);
   void hello(std::unique_ptr<Connection> connection, const FrameHeader& header);
-  void hello_ack(MeshLink& link, const FrameHeader& header);
+  void hello_ack(MeshStream& stream, const FrameHeader& header);
   void lose(MeshLink& link, const std::string& why);
-  void established(MeshLink& link);
+  void greeted(MeshStream& stream);
   void finish(std::optional<Error> error);
   void out_of_time(Seconds deadline);
   void shut();
@@ -191,9 +194,19 @@ struct TransportMesh::Core : std::enable_shared_from_this<TransportMesh::Core> {
     FrameHeader greeting = header(type);
     greeting.operation = addresses.size();
     greeting.segment = static_cast<std::uint32_t>(peer);
+    greeting.offset = static_cast<std::uint64_t>(streams_with(peer) - 1);
     return greeting;
   }
+  int streams_with(int peer) const {
+    return streams.empty() ? 1 : streams[static_cast<std::size_t>(peer)];
+  }
+  MeshLink& link_to_be(int peer) {
+    auto& place = peers[static_cast<std::size_t>(peer)];
+    if (!place) place = std::make_unique<MeshLink>(*this, peer, streams_with(peer));
+    return *place;
+  }
   std::string check_greeting(const FrameHeader& header, const char* who) const;
+  std::string check_streams(const FrameHeader& header, int peer, const char* who) const;
   std::string check_caller(const Connection& connection, const FrameHeader& header) const;
   std::string check_identity(const Connection& connection, int peer) const;
 
@@ -201,6 +214,7 @@ struct TransportMesh::Core : std::enable_shared_from_this<TransportMesh::Core> {
   EventLoop& loop;
   std::vector<std::string> addresses;
   std::vector<std::string> identities;
+  std::vector<int> streams;
   int rank = 0;
   std::uint64_t job = 0;
   std::uint32_t term = 0;
@@ -221,7 +235,123 @@ struct TransportMesh::Core : std::enable_shared_from_this<TransportMesh::Core> {
   std::deque<std::pair<int, Error>> losses;
 };
 
-// ---- Messages over one connection.
+// ---- Frames of one stream.
+
+/// Why the frame cannot come now; empty when it can.
+std::string MeshStream::check(const FrameHeader& header) const {
+  const TransportMesh::Core& core = link.core;
+  if (header.type == FrameType::kError) {
+    return header.payload_bytes <= kRefusalMax ? "" : "the peer's error is too long to read";
+  }
+  if (!is_greeted) {
+    const bool is_answer = header.type == FrameType::kHelloAck && header.payload_bytes == 0;
+    return is_answer ? "" : "a frame came before the greeting's answer";
+  }
+  if (header.job != core.job || header.sender != static_cast<std::uint32_t>(link.peer)) {
+    return fmt::format("a frame of rank {} of job {:#x} came from rank {}", header.sender,
+                       header.job, link.peer);
+  }
+  if (header.stream != index) {
+    return fmt::format("a frame of stream {} of rank {} came on stream {}", header.stream,
+                       link.peer, index);
+  }
+  switch (header.type) {
+    case FrameType::kData:
+      return header.term < core.term ? "" : link.check_piece(header);
+    case FrameType::kControl:
+      if (index == 0) return link.check_room(header.payload_bytes);
+      return fmt::format("rank {} sent a control message on stream {}", link.peer, index);
+    case FrameType::kHello:
+    case FrameType::kHelloAck:
+      return fmt::format("rank {} greeted twice", link.peer);
+    default:
+      if ((header.flags & kFlagCritical) != 0) {
+        return fmt::format("rank {} sent a frame of type {}, which this version does not know",
+                           link.peer, static_cast<int>(header.type));
+      }
+      return "";
+  }
+}
+
+/// Checks a frame and takes room for it. False: the peer is lost for it.
+bool MeshStream::begin(const FrameHeader& header) {
+  if (const std::string fault = check(header); !fault.empty()) {
+    link.core.lose(link, fault);
+    return false;
+  }
+  if (header.type == FrameType::kData && header.term >= link.core.term) {
+    reading_ = link.claim(header);
+    reading_name_ = name_of(header);
+  } else if (header.type == FrameType::kControl || header.type == FrameType::kError) {
+    reading_ = Reading::kText;
+    if (header.type == FrameType::kControl) link.early_bytes += cost(header.payload_bytes);
+  } else {
+    reading_ = Reading::kIgnored;
+  }
+  if (reading_ != Reading::kDirect) piece_.resize(header.payload_bytes);
+  return true;
+}
+
+std::optional<std::span<std::byte>> MeshStream::buffer_for(Connection&, const FrameHeader& header) {
+  if (link.is_over || !begin(header)) return std::nullopt;
+  return reading_ == Reading::kDirect ? link.place_of(header) : std::span(piece_);
+}
+
+void MeshStream::received(Connection&, const FrameHeader& header,
+                          std::span<const std::byte> payload) {
+  // No buffer was asked for where there is no payload.
+  if (link.is_over || (header.payload_bytes == 0 && !begin(header))) return;
+  const Reading how = std::exchange(reading_, Reading::kNothing);
+  const std::shared_ptr<Task> kept = std::exchange(forgotten, nullptr);
+  TransportMesh::Core& core = link.core;
+  std::string text;
+  if (how == Reading::kText) {
+    text.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
+  }
+  switch (header.type) {
+    case FrameType::kHelloAck:
+      return core.hello_ack(*this, header);
+    case FrameType::kError:
+      return core.lose(link, fmt::format("it says: {}", text));
+    case FrameType::kControl:
+      core.controls.emplace_back(link.peer, text);
+      return core.post_flush();
+    case FrameType::kData:
+      return link.take_data(header, how, piece_);
+    default:
+      return;
+  }
+}
+
+void MeshStream::closed(Connection&, const Error& why) {
+  if (!link.is_over) link.core.lose(link, why.message);
+}
+
+bool MeshStream::has_room(std::size_t payload) const {
+  if (frames_in_flight_ < kFramesInFlight) return true;
+  return frames_in_flight_ < kSmallFramesInFlight &&
+         in_flight_bytes_ + cost(payload) <= kFramesInFlight * cost(link.core.limits.chunk_bytes);
+}
+
+void MeshStream::send(FrameHeader header, std::span<const std::byte> payload, Task sent) {
+  header.stream = static_cast<std::uint16_t>(index);
+  const std::size_t bytes = cost(payload.size());
+  ++frames_in_flight_;
+  in_flight_bytes_ += bytes;
+  connection->send(
+      header, payload,
+      [this, bytes, weak = link.core.weak_from_this(), task = std::move(sent)]() mutable {
+        // A stream lives as long as its core.
+        const auto self = weak.lock();
+        if (!self || link.is_over) return;
+        --frames_in_flight_;
+        in_flight_bytes_ -= bytes;
+        task();
+        link.pump();
+      });
+}
+
+// ---- Messages over the streams of a link.
 
 std::string MeshLink::describe(const MessageName& name, const std::string& what) const {
   return fmt::format("message {:#x}/{} of rank {} {}", name.operation, name.segment, peer, what);
@@ -233,116 +363,47 @@ std::string MeshLink::check_room(std::size_t payload) const {
                      core.limits.early_bytes);
 }
 
-/// Why the frame cannot come now; empty when it can.
-std::string MeshLink::check(const FrameHeader& header) const {
-  if (header.type == FrameType::kError) {
-    return header.payload_bytes <= kRefusalMax ? "" : "the peer's error is too long to read";
-  }
-  if (!is_established) {
-    const bool is_answer = header.type == FrameType::kHelloAck && header.payload_bytes == 0;
-    return is_answer ? "" : "a frame came before the greeting's answer";
-  }
-  if (header.job != core.job || header.sender != static_cast<std::uint32_t>(peer)) {
-    return fmt::format("a frame of rank {} of job {:#x} came from rank {}", header.sender,
-                       header.job, peer);
-  }
-  switch (header.type) {
-    case FrameType::kData: {
-      if (header.term < core.term) return "";
-      const auto message = incoming_.find(name_of(header));
-      const Incoming none;
-      const std::string misfit =
-          (message == incoming_.end() ? none : message->second)
-              .misfit(header.offset, header.payload_bytes, (header.flags & kFlagLastPiece) != 0);
-      if (!misfit.empty()) return describe(name_of(header), misfit);
-      const bool is_early = message == incoming_.end() || !message->second.is_posted;
-      return is_early ? check_room(header.payload_bytes) : "";
-    }
-    case FrameType::kControl:
-      return check_room(header.payload_bytes);
-    case FrameType::kHello:
-    case FrameType::kHelloAck:
-      return fmt::format("rank {} greeted twice", peer);
-    default:
-      if ((header.flags & kFlagCritical) != 0) {
-        return fmt::format("rank {} sent a frame of type {}, which this version does not know",
-                           peer, static_cast<int>(header.type));
-      }
-      return "";
-  }
+std::string MeshLink::check_piece(const FrameHeader& header) const {
+  const auto message = incoming_.find(name_of(header));
+  const IncomingMessage none;
+  const std::string misfit =
+      (message == incoming_.end() ? none : message->second)
+          .misfit(header.offset, header.payload_bytes, (header.flags & kFlagLastPiece) != 0);
+  if (!misfit.empty()) return describe(name_of(header), misfit);
+  const bool is_early = message == incoming_.end() || !message->second.is_posted;
+  return is_early ? check_room(header.payload_bytes) : "";
 }
 
-std::optional<std::span<std::byte>> MeshLink::buffer_for(Connection&, const FrameHeader& header) {
-  if (const std::string fault = is_over ? "" : check(header); !fault.empty()) {
-    core.lose(*this, fault);
-    return std::nullopt;
-  }
-  const bool is_data = header.type == FrameType::kData && header.term >= core.term;
-  if (is_over) {
-    reading_ = Reading::kIgnored;
-  } else if (is_data) {
-    const auto message = incoming_.find(name_of(header));
-    if (message != incoming_.end() && message->second.is_posted) {
-      reading_ = Reading::kDirect;
-      return message->second.buffer.subspan(header.offset, header.payload_bytes);
-    }
-    reading_ = Reading::kEarly;
-  } else if (header.type == FrameType::kControl || header.type == FrameType::kError) {
-    reading_ = Reading::kText;
-  } else {
-    reading_ = Reading::kIgnored;
-  }
-  piece_.resize(header.payload_bytes);
-  return std::span(piece_);
+Reading MeshLink::claim(const FrameHeader& header) {
+  IncomingMessage& incoming = incoming_[name_of(header)];
+  incoming.claim(header.offset, header.payload_bytes, (header.flags & kFlagLastPiece) != 0);
+  if (incoming.is_posted) return Reading::kDirect;
+  early_bytes += cost(header.payload_bytes);
+  return Reading::kEarly;
 }
 
-void MeshLink::received(Connection&, const FrameHeader& header,
-                        std::span<const std::byte> payload) {
-  const Reading how = std::exchange(reading_, Reading::kNothing);
-  const Task forgotten = std::exchange(forgotten_, nullptr);
-  if (is_over) return;
-  // A frame without payload was not checked yet, and a direct one was found to fit before.
-  if (const std::string fault = how == Reading::kDirect ? "" : check(header); !fault.empty()) {
-    return core.lose(*this, fault);
-  }
-  std::string text;
-  if (header.type == FrameType::kError || header.type == FrameType::kControl) {
-    text.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
-  }
-  switch (header.type) {
-    case FrameType::kHelloAck:
-      return core.hello_ack(*this, header);
-    case FrameType::kError:
-      return core.lose(*this, fmt::format("it says: {}", text));
-    case FrameType::kControl:
-      early_bytes += cost(text.size());
-      core.controls.emplace_back(peer, text);
-      return core.post_flush();
-    case FrameType::kData:
-      return take_data(header, how);
-    default:
-      return;
-  }
+std::span<std::byte> MeshLink::place_of(const FrameHeader& header) {
+  return incoming_[name_of(header)].buffer.subspan(header.offset, header.payload_bytes);
 }
 
-void MeshLink::take_data(const FrameHeader& header, Reading how) {
+void MeshLink::take_data(const FrameHeader& header, Reading how, std::vector<std::byte>& piece) {
   if (header.term < core.term) {
+    if (how == Reading::kEarly) early_bytes -= cost(piece.size());
     ++core.dropped_frames;
     return;
   }
-  const auto message = incoming_.try_emplace(name_of(header)).first;
-  Incoming& incoming = message->second;
-  incoming.add(header.offset, header.payload_bytes, (header.flags & kFlagLastPiece) != 0);
-  if (how == Reading::kEarly || !incoming.is_posted) {  // a piece without bytes is not read
-    if (how != Reading::kEarly) piece_.clear();
-    early_bytes += cost(piece_.size());
-    incoming.early.emplace(header.offset, std::exchange(piece_, {}));
+  const auto message = incoming_.find(name_of(header));
+  LH_CHECK(message != incoming_.end(), "a message waits for the pieces that it has claimed");
+  IncomingMessage& incoming = message->second;
+  incoming.arrived += header.payload_bytes;
+  if (how == Reading::kEarly) {
+    incoming.early.emplace(header.offset, std::exchange(piece, {}));
     if (incoming.is_posted) adopt_early(incoming);  // it was posted while this piece was read
   }
   if (incoming.is_complete()) complete(message);
 }
 
-void MeshLink::adopt_early(Incoming& message) {
+void MeshLink::adopt_early(IncomingMessage& message) {
   for (const auto& [offset, bytes] : message.early) {
     std::copy(bytes.begin(), bytes.end(),
               message.buffer.begin() + static_cast<std::ptrdiff_t>(offset));
@@ -354,12 +415,12 @@ void MeshLink::adopt_early(Incoming& message) {
 void MeshLink::receive(const MessageName& name, std::span<std::byte> buffer, Task task) {
   if (is_over) return;
   const auto message = incoming_.try_emplace(name).first;
-  Incoming& incoming = message->second;
+  IncomingMessage& incoming = message->second;
   LH_CHECK(!incoming.is_posted, "a message is received once");
   incoming.is_posted = true;
   incoming.buffer = buffer;
   incoming.received = std::move(task);
-  if (incoming.arrived.end() > buffer.size() ||
+  if (incoming.claimed.end() > buffer.size() ||
       (incoming.size && *incoming.size != buffer.size())) {
     return core.lose(*this, describe(name, fmt::format("does not have the {} bytes that were "
                                                        "asked for",
@@ -369,66 +430,89 @@ void MeshLink::receive(const MessageName& name, std::span<std::byte> buffer, Tas
   if (incoming.is_complete()) complete(message);
 }
 
-void MeshLink::complete(std::map<MessageName, Incoming>::iterator message) {
+void MeshLink::complete(std::map<MessageName, IncomingMessage>::iterator message) {
   core.post_for_user(std::move(message->second.received));
   incoming_.erase(message);
 }
 
-/// Gives the connection its next frames.
+/// How long the pieces of a message are: every stream has one, if it is long enough.
+std::size_t MeshLink::piece_bytes(std::size_t message) const {
+  const std::size_t share = (message + streams.size() - 1) / streams.size();
+  const std::size_t whole = (share + kPieceGrain - 1) / kPieceGrain * kPieceGrain;
+  return std::min(
+      {core.limits.chunk_bytes, std::size_t{kMaxDataPayload}, std::max(kPieceMin, whole)});
+}
+
+/// The stream that a piece takes now: the least busy one; of equal ones stream 0 last, because
+/// control messages travel there, and else the next in turn, so that all stay warm.
+MeshStream* MeshLink::stream_for(std::size_t payload) {
+  MeshStream* best = nullptr;
+  for (std::size_t i = 1; i <= streams.size(); ++i) {
+    MeshStream& stream = *streams[(last_used_ + i) % streams.size()];
+    const bool is_for_control = stream.index == 0 && !controls.empty();
+    if (is_for_control || !stream.has_room(payload)) continue;
+    if (best == nullptr || stream.load() < best->load() ||
+        (stream.load() == best->load() && best->index == 0)) {
+      best = &stream;
+    }
+  }
+  return best;
+}
+
+/// Gives the streams their next frames.
 void MeshLink::pump() {
-  while (!is_over && in_flight_ < kFramesInFlight) {
-    if (!controls.empty()) {
+  while (!is_over) {
+    if (!controls.empty() && streams[0]->has_room(controls.front().size())) {
       const auto text = std::make_shared<const std::string>(std::move(controls.front()));
       controls.pop_front();
-      send_frame(core.header(FrameType::kControl), std::as_bytes(std::span(*text)),
-                 [text] {});  // owner: the frame
-    } else if (!outgoing.empty()) {
-      const std::shared_ptr<Outgoing> message = outgoing.front();
-      const std::size_t size = std::min({message->payload.size() - message->given,
-                                         core.limits.chunk_bytes, std::size_t{kMaxDataPayload}});
-      FrameHeader header = core.header(FrameType::kData);
-      header.operation = message->name.operation;
-      header.segment = message->name.segment;
-      header.offset = message->given;
-      header.raw_bytes = static_cast<std::uint32_t>(size);
-      const auto piece = message->payload.subspan(message->given, size);
-      message->given += size;
-      const bool is_last = message->given == message->payload.size();
-      if (is_last) {
-        header.flags = kFlagLastPiece;
-        outgoing.pop_front();
-      }
-      send_frame(header, piece, [this, message, is_last] {
-        if (is_last) core.post_for_user(std::move(message->sent));
-      });
-    } else {
-      return;
+      streams[0]->send(core.header(FrameType::kControl), std::as_bytes(std::span(*text)),
+                       [text] {});  // owner: the frame
+      continue;
     }
+    if (outgoing.empty()) return;
+    const Outgoing& message = *outgoing.front();
+    const std::size_t size =
+        std::min(message.payload.size() - message.given, piece_bytes(message.payload.size()));
+    MeshStream* const stream = stream_for(size);
+    if (stream == nullptr) return;
+    last_used_ = static_cast<std::size_t>(stream->index);
+    send_piece(*stream, size);
   }
 }
 
-void MeshLink::send_frame(FrameHeader header, std::span<const std::byte> payload, Task sent) {
-  ++in_flight_;
-  connection->send(header, payload,
-                   [this, weak = core.weak_from_this(), task = std::move(sent)]() mutable {
-                     // A link that was established lives as long as its core.
-                     const auto self = weak.lock();
-                     if (!self || is_over) return;
-                     --in_flight_;
-                     task();
-                     pump();
-                   });
+/// The next piece of the next message.
+void MeshLink::send_piece(MeshStream& stream, std::size_t size) {
+  const std::shared_ptr<Outgoing> message = outgoing.front();
+  FrameHeader header = core.header(FrameType::kData);
+  header.operation = message->name.operation;
+  header.segment = message->name.segment;
+  header.offset = message->given;
+  header.raw_bytes = static_cast<std::uint32_t>(size);
+  const auto piece = message->payload.subspan(message->given, size);
+  message->given += size;
+  message->is_given = message->given == message->payload.size();
+  if (message->is_given) {
+    header.flags = kFlagLastPiece;
+    outgoing.pop_front();
+  }
+  ++message->pieces_in_flight;
+  stream.send(header, piece, [this, message] {
+    --message->pieces_in_flight;
+    if (message->is_given && message->pieces_in_flight == 0) {
+      core.post_for_user(std::move(message->sent));
+    }
+  });
 }
 
 void MeshLink::set_term(std::uint32_t term) {
   std::erase_if(outgoing, [&](const auto& message) { return message->name.term < term; });
   for (auto message = incoming_.begin();
        message != incoming_.end() && message->first.term < term;) {
-    Incoming& incoming = message->second;
+    IncomingMessage& incoming = message->second;
     for (const auto& [offset, bytes] : incoming.early) early_bytes -= cost(bytes.size());
-    // Which message is being read is not known here; keeping all that could be is harmless.
-    if (reading_ == Reading::kDirect && incoming.received) {
-      forgotten_ = [previous = std::move(forgotten_), task = std::move(incoming.received)] {};
+    const auto task = std::make_shared<Task>(std::move(incoming.received));
+    for (const auto& stream : streams) {
+      if (stream && stream->reads(message->first)) stream->forgotten = task;
     }
     message = incoming_.erase(message);
   }
@@ -436,16 +520,16 @@ void MeshLink::set_term(std::uint32_t term) {
 
 void MeshLink::forget_all() {
   is_over = true;
-  connection->close();
-  outgoing.clear();
+  std::vector<std::shared_ptr<Task>> forgotten;
+  for (const auto& stream : streams) {
+    if (!stream) continue;
+    stream->connection->close();
+    forgotten.push_back(std::exchange(stream->forgotten, nullptr));
+  }
   controls.clear();
   // The tasks' destructors are the callers' code, so they run when this link is in order again.
   const auto messages = std::exchange(incoming_, {});
-  const Task forgotten = std::exchange(forgotten_, nullptr);
-}
-
-void MeshLink::closed(Connection&, const Error& why) {
-  if (!is_over) core.lose(*this, why.message);
+  const auto not_sent = std::exchange(outgoing, {});
 }
 
 // ---- Making the mesh, and losing parts of it.
@@ -457,40 +541,44 @@ void TransportMesh::Core::start(const std::shared_ptr<MeshListener>& door, Secon
   timer = loop.after(deadline, [weak = weak_from_this(), deadline] {
     if (const auto self = weak.lock(); self && self->on_ready) self->out_of_time(deadline);
   });
-  door->on_greeting([self = shared_from_this()](std::unique_ptr<Connection> connection,
-                                                const FrameHeader& header) {
-    self->hello(std::move(connection), header);
-  });
+  std::size_t callers = 0;
+  for (int peer = rank + 1; peer < ranks(); ++peer) {
+    callers += static_cast<std::size_t>(streams_with(peer));
+  }
+  door->on_greeting([self = shared_from_this()](
+                        std::unique_ptr<Connection> connection,
+                        const FrameHeader& header) { self->hello(std::move(connection), header); },
+                    callers);
   if (on_ready && ranks() == 1) return finish(std::nullopt);
-  for (int peer = 0; peer < rank; ++peer) dial(peer, kRedialMin);
+  for (int peer = 0; peer < rank; ++peer) dial(peer, 0, kRedialMin);
 }
 
-void TransportMesh::Core::dial(int peer, Seconds backoff) {
+void TransportMesh::Core::dial(int peer, int stream, Seconds backoff) {
   const Seconds left = give_up_at - loop.now();
   if (is_shut || left <= Seconds(0)) return;
   transport.dial(addresses[static_cast<std::size_t>(peer)], left,
-                 [weak = weak_from_this(), peer, backoff](auto connection) {
+                 [weak = weak_from_this(), peer, stream, backoff](auto connection) {
                    const auto self = weak.lock();
                    if (!self || self->is_shut) return;
-                   if (connection) return self->dialled(peer, std::move(*connection));
+                   if (connection) return self->dialled(peer, stream, std::move(*connection));
                    if (const auto door = self->listener.lock()) {
                      door->set_last_trouble(connection.error().message);
                    }
                    // It may not listen yet.
-                   self->loop.after(backoff, [weak, peer, backoff] {
+                   self->loop.after(backoff, [weak, peer, stream, backoff] {
                      const auto again = weak.lock();
-                     if (again) again->dial(peer, std::min(backoff * 2, kRedialMax));
+                     if (again) again->dial(peer, stream, std::min(backoff * 2, kRedialMax));
                    });
                  });
 }
 
-void TransportMesh::Core::dialled(int peer, std::unique_ptr<Connection> connection) {
-  auto& link = peers[static_cast<std::size_t>(peer)];
-  link = std::make_unique<MeshLink>(*this, std::move(connection), peer);
-  if (const std::string wrong = check_identity(*link->connection, peer); !wrong.empty()) {
-    return lose(*link, wrong);
+void TransportMesh::Core::dialled(int peer, int stream, std::unique_ptr<Connection> connection) {
+  MeshLink& link = link_to_be(peer);
+  MeshStream& added = link.add(stream, std::move(connection));
+  if (const std::string wrong = check_identity(*added.connection, peer); !wrong.empty()) {
+    return lose(link, wrong);
   }
-  link->send_frame(greeting(FrameType::kHello, peer), {}, [] {});
+  added.send(greeting(FrameType::kHello, peer), {}, [] {});
 }
 
 /// What is wrong with a greeting but its sender; empty when nothing is.
@@ -508,6 +596,18 @@ std::string TransportMesh::Core::check_greeting(const FrameHeader& header, const
     return fmt::format("{} is at term {}, this is term {}", who, header.term, term);
   }
   return "";
+}
+
+/// What is wrong with the streams that a greeting speaks of; empty when nothing is.
+std::string TransportMesh::Core::check_streams(const FrameHeader& header, int peer,
+                                               const char* who) const {
+  const auto last = static_cast<std::uint64_t>(streams_with(peer) - 1);
+  if (header.offset != last) {
+    return fmt::format("{} counts {} streams between ranks {} and {}, here are {}", who,
+                       header.offset + 1, std::min(peer, rank), std::max(peer, rank), last + 1);
+  }
+  if (header.stream <= last) return "";
+  return fmt::format("{} is of stream {}, and the last one is {}", who, header.stream, last);
 }
 
 /// Why the certificate at the other end is not the rank's; empty when it is.
@@ -529,7 +629,15 @@ std::string TransportMesh::Core::check_caller(const Connection& connection,
   }
   const int peer = static_cast<int>(header.sender);
   if (std::string wrong = check_identity(connection, peer); !wrong.empty()) return wrong;
-  return peers[header.sender] ? fmt::format("rank {} is already connected", peer) : "";
+  if (std::string wrong = check_streams(header, peer, "the caller"); !wrong.empty()) return wrong;
+  const auto& link = peers[header.sender];
+  if (header.stream == 0) return link ? fmt::format("rank {} is already connected", peer) : "";
+  // So that the streams of two processes never make one link.
+  if (!link)
+    return fmt::format("rank {} calls with stream {} before stream 0", peer, header.stream);
+  return link->streams[header.stream]
+             ? fmt::format("stream {} of rank {} is already connected", header.stream, peer)
+             : "";
 }
 
 void TransportMesh::Core::hello(std::unique_ptr<Connection> connection, const FrameHeader& header) {
@@ -539,25 +647,33 @@ void TransportMesh::Core::hello(std::unique_ptr<Connection> connection, const Fr
     return door->refuse(std::move(connection), wrong);
   }
   const int peer = static_cast<int>(header.sender);
-  auto& link = peers[header.sender];
-  link = std::make_unique<MeshLink>(*this, std::move(connection), peer);
-  link->send_frame(greeting(FrameType::kHelloAck, peer), {}, [] {});
-  established(*link);
+  MeshStream& added = link_to_be(peer).add(header.stream, std::move(connection));
+  added.send(greeting(FrameType::kHelloAck, peer), {}, [] {});
+  greeted(added);
 }
 
-void TransportMesh::Core::hello_ack(MeshLink& link, const FrameHeader& header) {
+void TransportMesh::Core::hello_ack(MeshStream& stream, const FrameHeader& header) {
+  MeshLink& link = stream.link;
   std::string wrong = check_greeting(header, "the answer");
   if (wrong.empty() && header.sender != static_cast<std::uint32_t>(link.peer)) {
     wrong = fmt::format("rank {} answers at the address of rank {}", header.sender, link.peer);
   }
+  if (wrong.empty()) wrong = check_streams(header, link.peer, "the answer");
+  if (wrong.empty() && header.stream != stream.index) {
+    wrong =
+        fmt::format("the answer is of stream {}, this is stream {}", header.stream, stream.index);
+  }
   if (!wrong.empty()) return lose(link, wrong);
-  established(link);
+  greeted(stream);
+  if (stream.index != 0) return;
+  for (int next = 1; next < streams_with(link.peer); ++next) dial(link.peer, next, kRedialMin);
 }
 
-void TransportMesh::Core::established(MeshLink& link) {
-  link.is_established = true;
+void TransportMesh::Core::greeted(MeshStream& stream) {
+  stream.is_greeted = true;
+  ++stream.link.greeted;
   const bool is_complete = std::ranges::count_if(peers, [](const auto& peer) {
-                             return peer && peer->is_established;
+                             return peer && peer->is_established();
                            }) == ranks() - 1;
   if (is_complete && on_ready) finish(std::nullopt);
 }
@@ -567,7 +683,7 @@ void TransportMesh::Core::lose(MeshLink& link, const std::string& why) {
   link.forget_all();
   if (on_ready) {
     const char* const what =
-        link.is_established ? "rank {} is lost: {}" : "no connection with rank {}: {}";
+        link.is_established() ? "rank {} is lost: {}" : "no connection with rank {}: {}";
     return finish(failed(fmt::format(fmt::runtime(what), link.peer, why)).error());
   }
   losses.emplace_back(link.peer, failed(why).error());
@@ -578,8 +694,10 @@ void TransportMesh::Core::out_of_time(Seconds deadline) {
   std::string missing;
   for (int peer = 0; peer < ranks(); ++peer) {
     const auto& link = peers[static_cast<std::size_t>(peer)];
-    if (peer == rank || (link && link->is_established)) continue;
+    if (peer == rank || (link && link->is_established())) continue;
     missing += fmt::format("{}{}", missing.empty() ? "" : ", ", peer);
+    if (!link || link->greeted == 0) continue;
+    missing += fmt::format(" ({} of {} streams)", link->greeted, link->streams.size());
   }
   const auto door = listener.lock();
   const std::string trouble = door ? door->last_trouble() : "";
@@ -700,10 +818,15 @@ void connect_mesh(Transport& transport, EventLoop& loop,
            "every rank has an address");
   LH_CHECK(config.identities.empty() || config.identities.size() == config.addresses.size(),
            "every rank has an identity, or none has");
+  LH_CHECK(config.streams.empty() || config.streams.size() == config.addresses.size(),
+           "the streams to every rank are given, or to none");
+  LH_CHECK(std::ranges::all_of(config.streams, [](int n) { return n >= 1 && n <= kMaxStreams; }),
+           "a link has a stream, and no more than can be");
   LH_CHECK(config.limits.chunk_bytes > 0, "messages travel in pieces of at least a byte");
   const auto core = std::make_shared<TransportMesh::Core>(transport, loop);
   core->addresses = std::move(config.addresses);
   core->identities = std::move(config.identities);
+  core->streams = std::move(config.streams);
   core->rank = config.rank;
   core->job = config.job;
   core->term = config.term;

@@ -1,27 +1,33 @@
-// A Mesh on a Transport: one connection between every two ranks of a job.
+// A Mesh on a Transport: a link between every two ranks of a job, of one or more warm streams. A
+// stream is a connection: one TCP connection carries at most a window a round trip, so that a long
+// fast path takes several (see tcp_streams in core/topology.h).
 //
-// Every rank listens (mesh_listener.h) and, once it knows all addresses, dials all lower ranks. The
-// dialler opens with HELLO, the listener answers HELLO_ACK, or ERROR with a sentence and the end of
-// the connection. Both frames have no payload; of their header (frame.h) they use
+// Every rank listens (mesh_listener.h) and, once it knows all addresses, dials all lower ranks:
+// stream 0, and when that is answered the others. The dialler opens each with HELLO, the listener
+// answers HELLO_ACK, or ERROR with a sentence and the end of the connection. Both frames have no
+// payload; of their header (frame.h) they use
 //
 //   job, term     those of the mesh           operation   number of ranks
 //   sender        the rank that sends         segment     the rank that is meant
+//   stream        this one, from 0            offset      the last one: number of streams - 1
 //
-// and all five are checked, so that a rank of another job, a wrong address list and a second
-// process of one rank are refused by name. Where it is known whose certificate each rank shows,
-// both sides refuse another. A refused dialler fails at once; a listener that refused somebody goes
-// on waiting for the right one until its deadline.
+// and all seven are checked, so that a rank of another job, a wrong address list, a second process
+// of one rank and another idea of the streams are refused by name. Where it is known whose
+// certificate each rank shows, both sides refuse another, on each stream. A refused dialler fails
+// at once; a listener that refused somebody goes on waiting for the right one until its deadline.
 //
 // Data frames carry pieces of messages: term, operation and segment name the message, `offset` is
 // the piece's place in it, and flag 2 marks the piece that ends it, so that a message has no length
-// limit and its receiver allocates nothing on the word of a header. Pieces may come in any order.
-// They are read straight into the posted buffer; before it is posted, into pieces of their own, at
-// most MeshLimits::early_bytes of one peer. Two frames of a peer are with its connection at any
-// time: enough to keep it busy, few enough that a control message soon has its turn. Messages leave
-// in the order of the calls, control messages before others.
+// limit and its receiver allocates nothing on the word of a header. Pieces are cut so that every
+// stream has one of a long message, each takes the stream that is least busy, and they may come in
+// any order. They are read straight into the posted buffer; before it is posted, into pieces of
+// their own, at most MeshLimits::early_bytes of one peer. Few frames are with a stream at any time:
+// enough to keep it busy, few enough that a control message soon has its turn. Messages leave in
+// the order of the calls. Control messages travel on stream 0, which data takes last, and before
+// the data that waits. The header's `stream` is that of the connection in every frame.
 //
-// Control messages have no term: they are what terms are agreed with. A peer whose connection ends
-// stays lost.
+// Control messages have no term: they are what terms are agreed with. A peer of whose streams one
+// ends is lost with all of them, and stays lost.
 //
 // Belongs to the thread of the event loop.
 #pragma once
@@ -77,6 +83,8 @@ struct MeshConfig {
   std::uint32_t term = 0;
   MeshLimits limits;
   Seconds deadline{60};
+  /// Streams of the link to each rank, 1 to kMaxStreams, the same at both ends; empty: 1 each.
+  std::vector<int> streams{};
 };
 
 /// Joins the ranks that listen at the addresses; this one listens at `listener`, whose handler of

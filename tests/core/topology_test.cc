@@ -66,6 +66,35 @@ TEST(TcpRate, is_the_least_of_link_window_and_loss) {
   }
 }
 
+TEST(TcpStreams, are_as_many_as_fill_the_path_with_half_as_many_again) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  struct Case {
+    int fixed;
+    double rate;  // bytes/s
+    double round_trip;
+    int expected;
+  };
+  const Case cases[] = {
+      {0, 50e6, 0.1, 8},             // ceil(1.5 x 50e6 x 0.1 / 1e6) = ceil(7.5)
+      {0, 6.6e6, 0.1, 1},            // ceil(0.99)
+      {0, 6.7e6, 0.1, 2},            // 1.005
+      {0, 640e6, 0.1, kMaxStreams},  // 96
+      {0, kInfinite, 0.1, kMaxStreams},
+      {0, 50e6, 0, 1},
+      {3, 50e6, 0.1, 3},
+      {3, 1e3, 0.1, 3},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(tcp_streams(tcp_of(c.fixed), bytes_per_second(c.rate), seconds(c.round_trip)),
+              c.expected)
+        << c.rate;
+  }
+  TcpModel unlimited = tcp_of(0);
+  unlimited.window = Bytes::infinity();
+  EXPECT_EQ(tcp_streams(unlimited, bytes_per_second(1e9), seconds(0.1)), 1);
+  EXPECT_EQ(tcp_streams(unlimited, BytesPerSecond::infinity(), seconds(0.1)), 1);
+}
+
 TEST(TcpRate, an_unlimited_window_leaves_the_link_as_measured) {
   TcpModel tcp = tcp_of(1);
   tcp.window = Bytes::infinity();

@@ -43,7 +43,9 @@ class MeshWorld {
   }
   MeshConfig config(int rank, MeshLimits limits = {}, std::uint64_t job = kTestJob,
                     std::uint32_t term = 0) const {
-    return {addresses, identities, rank, job, term, limits, Seconds(5)};
+    MeshConfig config{addresses, identities, rank, job, term, limits, Seconds(5)};
+    if (streams != 1) config.streams.assign(addresses.size(), streams);
+    return config;
   }
   /// What puts a rank's result in its place.
   OnMesh taker(int rank) {
@@ -68,6 +70,7 @@ class MeshWorld {
 
   std::vector<std::string> addresses;
   std::vector<std::string> identities;
+  int streams = 1;  // of every link
   std::vector<std::unique_ptr<Transport>> transports;
   std::vector<std::unique_ptr<TransportMesh>> meshes;
   std::vector<std::string> errors;
@@ -93,6 +96,12 @@ class SimMeshWorld : public MeshWorld {
 
   SimEventLoop loop;
   SimNetwork network;
+};
+
+/// A world whose links have that many streams.
+template <class World, int kStreams>
+struct WithStreams : World {
+  WithStreams() { this->streams = kStreams; }
 };
 
 class AsioMeshWorld : public MeshWorld {

@@ -12,13 +12,15 @@ using fixtures::AsioMeshWorld;
 using fixtures::kTestJob;
 using fixtures::pattern;
 using fixtures::SimMeshWorld;
+using fixtures::WithStreams;
 
 template <class T>
 class MeshDoor : public testing::Test {
  protected:
   T world;
 };
-using Worlds = testing::Types<SimMeshWorld, AsioMeshWorld>;
+using Worlds = testing::Types<SimMeshWorld, AsioMeshWorld, WithStreams<SimMeshWorld, 3>,
+                              WithStreams<AsioMeshWorld, 3>>;
 TYPED_TEST_SUITE(MeshDoor, Worlds);
 
 /// Losses that a rank is told of.

@@ -242,6 +242,19 @@ TEST_F(ClusterFile, errors_of_different_sites_are_reported_together) {
 
 // ---- Links.
 
+TEST_F(ClusterFile, a_link_keeps_the_streams_that_its_rate_takes) {
+  // 400 Mbit/s = 50 MB/s over 0.1 s: ceil(1.5 x 5 MB / 1 MB) = 8, also where loss makes the rate
+  // less; 100 Mbit/s back: ceil(1.875) = 2.
+  const Topology topology = parsed(cluster(
+      kTwoSites,
+      "{tcp: {window: 1 MB, congestion: cubic},\n"
+      "  links: [{from: tokyo, to: oregon, latency: 50 ms, bandwidth: 400 Mbit/s, loss: 0.0001},\n"
+      "          {from: oregon, to: tokyo, latency: 50 ms, bandwidth: 100 Mbit/s}]}"));
+  EXPECT_EQ(topology.link(0, 1).streams, 8);
+  EXPECT_EQ(topology.link(1, 0).streams, 2);
+  EXPECT_EQ(topology.link(0, 0).streams, 1);
+}
+
 TEST_F(ClusterFile, between_writes_both_directions_and_from_to_one) {
   const Topology topology = parsed(cluster(
       kTwoSites,
