@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "executor/launch/agent.h"
+#include "executor/launch/supervised.h"
 #include "executor/launch/uv_process_host.h"
 #include "executor/storage/real_storage.h"
 #include "executor/transport/asio_transport.h"
@@ -19,6 +20,8 @@
 namespace longhaul {
 namespace {
 
+constexpr Seconds kGrace{2};
+
 struct Options {
   std::string coordinator;
   std::string token_file;
@@ -26,9 +29,14 @@ struct Options {
   std::string host;
   std::string folder = ".";
   double wait_s = 600;
+  int parent = 0;  // process id
 };
 
 Result<int> run_agent(const Options& options) {
+  if (options.parent != 0) {
+    die_with_parent();
+    if (getppid() != options.parent) return failed("the launch that started this agent has ended");
+  }
   LH_ASSIGN(const JoinFile join, read_join_file(options.token_file));
   RealStorage storage;
   LH_TRY(make_folders(storage, options.folder));
@@ -54,6 +62,8 @@ Result<int> run_agent(const Options& options) {
   config.arguments = {"worker"};
   config.folder = std::filesystem::absolute(options.folder).lexically_normal().string();
   config.deadline = Seconds(options.wait_s);
+  // A worker has nothing to put in order: what does not end when it is told so hangs.
+  config.limits.grace = kGrace;
 
   const auto processes = make_uv_process_host(runtime.loop());
   std::optional<Result<void>> ending;
@@ -98,9 +108,12 @@ void add_agent_command(CLI::App& app, int& exit_status) {
   command->add_option("--host", options->host,
                       "this node's address as other nodes reach it; else the one that reaches the "
                       "coordinator");
-  command->add_option("--folder", options->folder, "for checkpoints and logs of this node");
+  command->add_option("--folder", options->folder, "for checkpoints and logs of this node")
+      ->capture_default_str();
   command->add_option("--wait", options->wait_s, "seconds to wait for the coordinator")
-      ->check(CLI::Range(1.0, 1e6));
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str();
+  command->add_option("--parent", options->parent)->group("");  // `launch` says it of its own agent
   command->callback([options, &exit_status] {
     const Result<int> status = run_agent(*options);
     exit_status = status ? *status : report_error(status.error());

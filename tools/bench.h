@@ -26,6 +26,9 @@ int report(const std::string& suite, const std::vector<BenchFigure>& figures);
 /// The search for DT-FM's objective on its published scenarios; with `quick` false also on the
 /// larger ones, each with five seeds. Returns report's status, or 2 if an instance cannot be read.
 int bench_dtfm(bool quick, int threads);
+/// Emulated runs against their predictions; with `quick` a short one of our plan alone. Takes
+/// minutes and the whole machine.
+int bench_fidelity(bool quick, int threads);
 /// Our plan against the other policies on eight-cities and (not quick) ten-cities.
 int bench_planner(bool quick, int threads);
 /// Speed of the CPU kernels on one core.

@@ -16,6 +16,7 @@ struct Suite {
   int (*run)(bool quick, int threads);
 };
 constexpr Suite kSuites[] = {{"dtfm", longhaul::bench_dtfm},
+                             {"fidelity", longhaul::bench_fidelity},
                              {"kernels", longhaul::bench_kernels},
                              {"netsim", longhaul::bench_netsim},
                              {"planner", longhaul::bench_planner}};

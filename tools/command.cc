@@ -1,6 +1,7 @@
 #include "tools/command.h"
 
 #include <fmt/core.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -45,6 +46,13 @@ std::string resolve_from(const std::string& from, const std::string& path) {
   const fs::path folder = fs::path(from).parent_path();
   if (fs::path(path).is_absolute() || folder.empty()) return path;
   return (folder / path).lexically_normal().string();
+}
+
+void raise_open_files_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // where it is refused, the limit stays what it was
 }
 
 ProgressLine::ProgressLine() : terminal_(isatty(STDERR_FILENO) == 1) {}

@@ -35,6 +35,10 @@ std::string path_from(const std::string& from, const std::string& file);
 /// The reverse: a path found inside the file `from`.
 std::string resolve_from(const std::string& from, const std::string& path);
 
+/// As many open files as the system lets this process have: a rank with many partners has a socket
+/// for each stream of each of them, and the usual soft limit is 1,024.
+void raise_open_files_limit();
+
 /// One changing line of progress on a terminal, plain lines elsewhere; always stderr.
 class ProgressLine {
  public:

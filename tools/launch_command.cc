@@ -1,13 +1,15 @@
 // `longhaul launch`: carries a plan out. This process is the run's coordinator; workers are started
 // by agents, on this machine or on the plan's nodes.
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <optional>
 #include <random>
 #include <thread>
@@ -23,6 +25,7 @@
 #include "tools/command.h"
 #include "tools/join_file.h"
 #include "tools/launch_setup.h"
+#include "tools/run_folder.h"
 #include "tools/run_report.h"
 #include "tools/tables.h"
 
@@ -32,6 +35,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Seconds kLook = milliseconds(100);
+/// For reports of how workers have ended to come in after a failure, before the rest is ended.
+constexpr Seconds kLastWords{0.5};
 /// For agents to leave after the run has ended.
 constexpr Seconds kFarewell{20};
 
@@ -49,55 +54,62 @@ struct Options {
   int cores = 0;
 };
 
-/// The run folder's own facts, in run.json: what a resumed run keeps.
-struct RunFacts {
-  std::uint64_t id = 0;
-};
-
-Result<RunFacts> read_facts(Storage& storage, const std::string& folder) {
-  const std::string path = folder + "/run.json";
-  LH_ASSIGN(const std::string text, read_text(storage, path, 1 << 20));
-  try {
-    const auto json = nlohmann::json::parse(text);
-    return RunFacts{json.at("id").get<std::uint64_t>()};
-  } catch (const nlohmann::json::exception&) {
-    return invalid(path + ": no run's folder", "give the folder that `launch` printed");
-  }
-}
-
 std::string random_text() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address.starts_with("localhost:") ||
-         address.starts_with("[::1]");
+/// `HOST:PORT` without the port, and without the brackets of an IPv6 address.
+std::string host_of(const std::string& address) {
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return host;
 }
 
-/// A folder for the run that is not there yet, made; or that of the run to resume.
-Result<std::string> run_folder(Storage& storage, const Options& options, const Job& job) {
-  if (!options.resume.empty()) {
-    LH_TRY(read_facts(storage, options.resume));
-    return options.resume;
-  }
-  LH_TRY(make_folders(storage, options.runs));
-  std::string folder = options.runs + "/" + options.name;
-  if (options.name.empty()) {
-    for (int n = 1; n < 100000; ++n) {
-      folder = fmt::format("{}/{}-{}", options.runs, job.name, n);
-      LH_ASSIGN(const EntryKind kind, storage.kind(folder));
-      if (kind == EntryKind::kAbsent) break;
-    }
-  }
-  LH_ASSIGN(const EntryKind kind, storage.kind(folder));
-  if (kind != EntryKind::kAbsent) {
-    return failed(fmt::format("{} is there already", folder),
-                  fmt::format("choose another --name, or go on with --resume {}", folder));
-  }
-  LH_TRY(make_folders(storage, folder));
-  return folder;
+/// No name but `localhost` is: what it means is decided elsewhere.
+bool is_loopback(const std::string& address) {
+  const std::string host = host_of(address);
+  in_addr ip{};
+  if (inet_pton(AF_INET, host.c_str(), &ip) == 1) return ntohl(ip.s_addr) >> 24 == 127;
+  return host == "localhost" || host == "::1";
 }
+
+/// The address to dial for one that may stand for all of this machine's.
+std::string dialled_address(const std::string& address) {
+  const std::string host = host_of(address);
+  if (host != "0.0.0.0" && host != "::") return address;
+  return "THIS_MACHINE" + address.substr(address.rfind(':'));
+}
+
+/// The memory that the workers of an emulation share. It has a name for an instant only, so that
+/// none stays behind however this process ends: workers open it as this process's descriptor.
+struct SharedMemory {
+  SharedMemory() = default;
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  ~SharedMemory() {
+    if (descriptor >= 0) close(descriptor);
+  }
+
+  Result<void> create(const EmulatedNetwork& network, double dilation, int permits) {
+    // Memory, not a disk: the write-back of a disk would stall who writes there.
+    const fs::path folder =
+        fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
+    const std::string name = folder / fmt::format("longhaul-{}-{}.page", getpid(), random_text());
+    Result<std::unique_ptr<SharedPage>> made = SharedPage::create(name, network, dilation, permits);
+    descriptor = open(name.c_str(), O_RDWR | O_CLOEXEC);
+    unlink(name.c_str());
+    if (!made) return std::unexpected(std::move(made).error());
+    if (descriptor < 0) return failed(fmt::format("cannot open {} again", name));
+    page = *std::move(made);
+    path = fmt::format("/proc/{}/fd/{}", getpid(), descriptor);
+    return {};
+  }
+
+  std::unique_ptr<SharedPage> page;  // null: none was made
+  int descriptor = -1;
+  std::string path;
+};
 
 class LaunchProcess {
  public:
@@ -105,11 +117,7 @@ class LaunchProcess {
       : options_(std::move(options)), storage_(std::move(storage)) {}
 
   Result<int> run() {
-    LH_TRY(prepare());
-    LH_TRY(open_transport());
-    LH_TRY(start());
-    runtime_.run();
-    const Result<int> status = finish();
+    const Result<int> status = work();
     // What uses the transport goes before it.
     coordinator_ = nullptr;
     mesh_ = nullptr;
@@ -119,35 +127,57 @@ class LaunchProcess {
     if (listener_) listener_->close();
     listener_ = nullptr;
     transport_ = nullptr;
-    if (page_) LH_TRY(storage_->remove(spec_.emulation->page));
     return status;
   }
 
  private:
+  Result<int> work() {
+    LH_TRY(prepare());
+    LH_TRY(prepare_emulation());
+    LH_TRY(open_transport());
+    LH_TRY(write_inputs());
+    LH_TRY(start());
+    runtime_.run();
+    return finish();
+  }
+
   // ---- before anything starts
 
   Result<void> prepare() {
-    LH_ASSIGN(plan_, load_launch_plan(*storage_, options_.plan));
-    LH_ASSIGN(folder_, run_folder(*storage_, options_, plan_.job));
-    RunFacts facts;
-    if (options_.resume.empty()) {
-      std::random_device random;
-      facts.id = (std::uint64_t{random()} << 32) | random();
-    } else {
-      LH_ASSIGN(facts, read_facts(*storage_, folder_));
+    if (options_.listen.empty() && !is_here()) {
+      return invalid("where do the plan's nodes reach this machine?",
+                     "give --listen HOST:PORT; or --emulate or --local to run all workers here");
     }
+    say(fmt::format("reading {} and what it names", options_.plan));
+    Result<LaunchPlan> plan = load_launch_plan(*storage_, options_.plan);
+    if (!plan) {
+      // Also a file that cannot be read: nothing has run yet.
+      if (plan.error().code == ErrorCode::kFailed) plan.error().code = ErrorCode::kInvalid;
+      return std::unexpected(std::move(plan).error());
+    }
+    plan_ = *std::move(plan);
+    const bool is_resumed = !options_.resume.empty();
+    if (is_resumed) {
+      LH_ASSIGN(run_folder_, RunFolder::open(*storage_, options_.resume));
+      say(fmt::format("checking the checkpoints in {}", options_.resume));
+    } else {
+      LH_ASSIGN(run_folder_,
+                RunFolder::choose(*storage_, options_.runs, options_.name, plan_.job.name));
+    }
+    folder_ = run_folder_.path();
     SpecOptions spec_options;
     spec_options.folder = folder_;
-    spec_options.resume = !options_.resume.empty();
+    spec_options.resume = is_resumed;
+    spec_options.is_on_one_machine = is_here();
     if (options_.steps > 0) spec_options.steps = options_.steps;
-    LH_ASSIGN(PreparedRun prepared, prepare_run(*storage_, plan_, facts.id, spec_options));
-    for (const Error& refused : prepared.refused) {
-      fmt::print(stderr, "not used: {}\n", refused.text());
-    }
+    LH_ASSIGN(PreparedRun prepared, prepare_run(*storage_, plan_, run_folder_.id(), spec_options));
+    for (const Error& refused : prepared.refused) say("not used: " + refused.text());
     spec_ = std::move(prepared.spec);
     LH_TRY(open_data());
-    LH_TRY(prepare_emulation());
-    return write_inputs(facts);
+    say(fmt::format("run {}: {} x {} workers (pipelines x stages), steps {} to {}", folder_,
+                    spec_.plan.pipelines(), spec_.plan.stages(), spec_.first_step + 1,
+                    spec_.last_step));
+    return {};
   }
 
   Result<void> open_data() {
@@ -167,29 +197,25 @@ class LaunchProcess {
 
   Result<void> prepare_emulation() {
     if (!options_.emulate) return {};
-    const int cores =
-        options_.cores > 0 ? options_.cores : static_cast<int>(std::thread::hardware_concurrency());
+    const int cores = std::max(
+        options_.cores > 0 ? options_.cores : static_cast<int>(std::thread::hardware_concurrency()),
+        1);
+    say("timing a micro-batch on this machine");
     LH_ASSIGN(const EmulatedNetwork network, emulated_network(plan_));
-    LH_ASSIGN(const Dilation dilation, choose_dilation(plan_, std::max(cores, 1)));
+    LH_ASSIGN(const Dilation dilation, choose_dilation(plan_, cores));
+    LH_TRY(memory_.create(network, dilation.factor, cores));
     EmulationSpec emulation;
-    // Memory, not a disk: the write-back of a disk would stall who writes there.
-    const std::string shared = fs::is_directory("/dev/shm") ? "/dev/shm" : folder_;
-    emulation.page =
-        fs::absolute(fmt::format("{}/longhaul-{:016x}-{}.page", shared, spec_.id, getpid()))
-            .string();
+    emulation.page = memory_.path;
     emulation.dilation = dilation.factor;
     emulation.devices = emulated_devices(plan_);
-    LH_ASSIGN(page_,
-              SharedPage::create(emulation.page, network, dilation.factor, std::max(cores, 1)));
     spec_.emulation = std::move(emulation);
-    // Control frames are delayed like all others, by links that can be slow and far.
-    fmt::print(stderr,
-               "emulated: {} devices on {} cores at dilation {:.2f} ({}; {:.2f} CPU s a step)\n",
-               spec_.cells(), cores, dilation.factor, dilation.reason, dilation.real_step_s);
+    say(fmt::format("emulated: {} devices on {} cores at dilation {:.2f} ({}; {:.2f} CPU s a step)",
+                    spec_.cells(), cores, dilation.factor, dilation.reason, dilation.real_step_s));
     return {};
   }
 
-  Result<void> write_inputs(const RunFacts& facts) {
+  Result<void> write_inputs() {
+    LH_TRY(run_folder_.make(*storage_, spec_.job.name, spec_.data_folder, plan_.dataset.tokenizer));
     const std::string suffix = spec_.term == 1 ? "" : fmt::format("-term-{}", spec_.term);
     const std::string plan_path = folder_ + "/plan" + suffix + ".yaml";
     const std::string job_path = folder_ + "/job" + suffix + ".yaml";
@@ -198,12 +224,6 @@ class LaunchProcess {
     copy.job_path = path_from(plan_path, plan_.job_path);
     copy.cluster_path = path_from(plan_path, resolve_from(options_.plan, plan_.file.cluster_path));
     LH_TRY(write_file(*storage_, plan_path, plan_text(copy, plan_.topology, plan_.job)));
-    const nlohmann::ordered_json json = {{"schema", "longhaul/run-folder/1"},
-                                         {"id", facts.id},
-                                         {"job", spec_.job.name},
-                                         {"data", spec_.data_folder},
-                                         {"tokenizer", plan_.dataset.tokenizer}};
-    LH_TRY(write_file(*storage_, folder_ + "/run.json", json.dump(2) + "\n"));
     LH_ASSIGN(metrics_, storage_->extend(folder_ + "/metrics.jsonl"));
     return {};
   }
@@ -213,17 +233,11 @@ class LaunchProcess {
   bool is_here() const { return options_.emulate || options_.local; }
 
   Result<void> open_transport() {
-    std::string address = options_.listen;
-    if (address.empty() && is_here()) address = "127.0.0.1:0";
-    if (address.empty()) {
-      return invalid("where do the plan's nodes reach this machine?",
-                     "give --listen HOST:PORT; or --emulate or --local to run all workers here");
-    }
+    const std::string address = options_.listen.empty() ? "127.0.0.1:0" : options_.listen;
     const bool is_secure = !is_loopback(address) && !options_.insecure;
     if (!is_loopback(address) && options_.insecure) {
-      fmt::print(stderr,
-                 "warning: --insecure: whoever can read or change the traffic between the "
-                 "nodes can read or change the model and the data\n");
+      say("warning: --insecure: whoever can read or change the traffic between the nodes can read "
+          "or change the model and the data");
     }
     std::unique_ptr<Transport> transport;
     if (is_secure) {
@@ -234,15 +248,15 @@ class LaunchProcess {
                 runtime_.make_transport({.who = TlsIdentity{spec_.id, authority.certificate_pem(),
                                                             certificate, key.private_pem},
                                          .limits = {},
-                                         .on_refused = [](const Error& why) {
-                                           fmt::print(stderr, "turned away: {}\n", why.message);
+                                         .on_refused = [this](const Error& why) {
+                                           say("turned away: " + why.message);
                                          }}));
       authority_.emplace(std::move(authority));
     } else {
       transport = runtime_.make_transport();
     }
-    if (page_) {
-      transport = make_emulated_transport(std::move(transport), runtime_.loop(), *page_);
+    if (memory_.page) {
+      transport = make_emulated_transport(std::move(transport), runtime_.loop(), *memory_.page);
     }
     transport_ = std::move(transport);
     LH_ASSIGN(listener_, MeshListener::open(*transport_, runtime_.loop(), address));
@@ -276,24 +290,37 @@ class LaunchProcess {
     hooks.progress = [this](const RendezvousProgress& at) { show_rendezvous(at); };
     hooks.ready = [this](Result<std::unique_ptr<TransportMesh>> mesh) { joined(std::move(mesh)); };
     hooks.exited = [this](const WorkerExited& exit) {
-      if (!coordinator_ || exit.is_clean() || ending_) return;
-      coordinator_->worker_exited(exit.rank - 1, exit.text());
+      if (!is_terminating_) exits_.emplace(exit.rank, exit.text());
+      if (coordinator_ && !exit.is_clean() && !ending_) {
+        coordinator_->worker_exited(exit.rank - 1, exit.text());
+      }
     };
     hooks.agent_lost = [this](const std::string& node, const Error& why) {
-      if (ending_) return;
-      fmt::print(stderr, "the agent of node {} is lost: {}\n", node, why.message);
+      if (is_terminating_ || (ending_ && ending_->ending.clean())) return;
+      say(why.message);
+      // Its workers go with it, and are only heard of by others: this is the first cause.
+      for (const RendezvousNode& lost : nodes()) {
+        if (lost.name != node) continue;
+        for (const int rank : lost.ranks) {
+          if (coordinator_) coordinator_->worker_exited(rank - 1, why.message);
+        }
+      }
     };
-    hooks.all_left = [this] { runtime_.stop(); };
+    hooks.all_left = [this] {
+      have_all_left_ = true;
+      if (ending_ || error_) runtime_.stop();
+    };
     LH_ASSIGN(rendezvous_, Rendezvous::start(*transport_, runtime_.loop(), listener_,
                                              std::move(config), std::move(hooks)));
     if (is_here()) {
       LH_TRY(start_agents());
     } else {
-      fmt::print(stderr,
-                 "waiting for {} nodes; copy {} to each of them and run there:\n"
-                 "  longhaul agent --join {} --token-file join.json --node NODE\n"
-                 "nodes: {}\n",
-                 nodes().size(), join_path, listener_->address(), node_names());
+      say(
+          fmt::format("waiting up to {} s for {} nodes; copy {} to each of them and run there:\n"
+                      "  longhaul agent --join {} --token-file join.json --node NODE\n"
+                      "nodes: {}",
+                      options_.wait_s, nodes().size(), join_path,
+                      dialled_address(listener_->address()), node_names()));
     }
     look();
     return {};
@@ -325,9 +352,17 @@ class LaunchProcess {
     processes_ = make_uv_process_host(runtime_.loop());
     ProcessOptions agent;
     agent.program = fs::read_symlink("/proc/self/exe").string();
-    agent.arguments = {
-        "agent",  "--join", listener_->address(), "--token-file", folder_ + "/join.json",
-        "--node", "local",  "--folder",           folder_};
+    agent.arguments = {"agent",
+                       "--join",
+                       listener_->address(),
+                       "--token-file",
+                       folder_ + "/join.json",
+                       "--node",
+                       "local",
+                       "--folder",
+                       folder_,
+                       "--parent",
+                       fmt::format("{}", getpid())};
     agent.log = folder_ + "/agent.log";
     agent.exited = [this](const ProcessExit& exit) {
       if (ending_ || coordinator_) return;  // the rendezvous tells
@@ -338,11 +373,11 @@ class LaunchProcess {
   }
 
   void show_rendezvous(const RendezvousProgress& at) {
-    if (!at.trouble.empty()) fmt::print(stderr, "turned away: {}\n", at.trouble);
+    if (!at.trouble.empty()) return say("turned away: " + at.trouble);
     if (at.missing.empty()) {
-      progress_.show(fmt::format("{} of {} workers are ready", at.listening, at.workers));
+      progress_->show(fmt::format("{} of {} workers are ready", at.listening, at.workers));
     } else {
-      progress_.show(
+      progress_->show(
           fmt::format("joined: {}; missing: {}",
                       at.joined.empty() ? "nobody" : fmt::format("{}", fmt::join(at.joined, ", ")),
                       fmt::join(at.missing, ", ")));
@@ -369,13 +404,13 @@ class LaunchProcess {
     context.hooks.committed = [this](const JournalEntry& entry) {
       report_->committed(entry, runtime_.loop().now());
       if (entry.decision == Decision::kSkip) {
-        fmt::print(stderr, "step {} is skipped: its gradient is not finite\n", entry.step);
+        say(fmt::format("step {} is skipped: its gradient is not finite", entry.step));
       }
       show_progress();
     };
     context.hooks.validated = [this](std::uint64_t step, double loss) {
       report_->validated(step, loss);
-      progress_.show(fmt::format("step {}  validation loss {:.4f}", step, loss));
+      progress_->show(fmt::format("step {}  validation loss {:.4f}", step, loss));
       write_metrics();
     };
     context.hooks.kept = [this](const CheckpointManifest& manifest) {
@@ -395,7 +430,7 @@ class LaunchProcess {
   }
 
   void show_progress() {
-    if (report_->should_print(runtime_.loop().now())) progress_.show(report_->progress_line());
+    if (report_->should_print(runtime_.loop().now())) progress_->show(report_->progress_line());
   }
 
   /// A log that cannot be written does not stop a run that could.
@@ -403,7 +438,7 @@ class LaunchProcess {
     const std::string lines = report_->take_metrics();
     if (lines.empty() || !metrics_) return;
     if (const auto written = metrics_->append(std::as_bytes(std::span(lines))); !written) {
-      fmt::print(stderr, "{}\n", written.error().text());
+      say(written.error().text());
       metrics_ = nullptr;
     }
   }
@@ -412,18 +447,32 @@ class LaunchProcess {
     ending_ = ending;
     report_->ended();
     write_metrics();
+    // At once: to end what hangs may take a while.
+    if (!ending.ending.clean()) say(ending.ending.text());
     // Workers end when the coordinator lets go of them.
     runtime_.loop().post([this] {
       coordinator_ = nullptr;
       mesh_ = nullptr;
     });
-    if (!ending.ending.clean()) rendezvous_->terminate("the run has failed");
-    runtime_.loop().after(kFarewell, [this] { runtime_.stop(); });
+    if (!ending.ending.clean()) {
+      // How the culprit has ended is heard of a little later than that its connections have.
+      runtime_.loop().after(kLastWords, [this] {
+        is_terminating_ = true;
+        rendezvous_->terminate("the run has failed");
+      });
+    }
+    leave_soon();
   }
 
   void give_up(const Error& why) {
     error_ = why;
     rendezvous_->terminate(why.message);
+    leave_soon();
+  }
+
+  /// When all agents have left, or have had the time to.
+  void leave_soon() {
+    if (have_all_left_) return runtime_.stop();
     runtime_.loop().after(kFarewell, [this] { runtime_.stop(); });
   }
 
@@ -432,7 +481,7 @@ class LaunchProcess {
     if (InterruptFlag::signal() != 0 && !is_told_to_stop_) {
       is_told_to_stop_ = true;
       if (coordinator_) {
-        progress_.show("stopping after the step at hand, with a checkpoint");
+        progress_->show("stopping after the step at hand, with a checkpoint");
         coordinator_->request_stop();
       } else if (!error_) {
         rendezvous_->terminate("interrupted");
@@ -444,16 +493,19 @@ class LaunchProcess {
   // ---- after it
 
   Result<int> finish() {
+    const int signal = InterruptFlag::signal();
     if (!ending_) {
-      if (InterruptFlag::signal() != 0) return 128 + InterruptFlag::signal();
+      if (signal != 0) {
+        say("interrupted before the run began");
+        return 128 + signal;
+      }
       if (error_) return std::unexpected(*error_);
       return failed("the run ended before it began");
     }
     std::optional<double> late;
-    if (page_) late = page_->counters().late_fraction();
-    LH_TRY(write_file(*storage_, folder_ + "/timeline.json", report_->timeline()));
-    LH_TRY(write_file(*storage_, folder_ + "/result.json", result_text(report_->result(late))));
+    if (memory_.page) late = memory_.page->counters().late_fraction();
     const Ending& ending = ending_->ending;
+    progress_.reset();  // takes its line away
     fmt::print("{}\n", report_->final_table(late));
     if (late && *late > 0.01) {
       fmt::print(
@@ -466,28 +518,74 @@ class LaunchProcess {
                  folder_name(*ending_->checkpoint));
     }
     fmt::print("timeline    {}/timeline.json\nrun         {}\n", folder_, folder_);
-    if (ending_->checkpoint_error) {
-      fmt::print(stderr, "{}\n", ending_->checkpoint_error->text());
-    }
+    std::fflush(stdout);
+
+    bool has_failed = false;
+    const auto tell = [&has_failed](const Error& error) {
+      fmt::print(stderr, "{}\n", error.text());
+      has_failed = true;
+    };
+    if (ending_->checkpoint_error) tell(*ending_->checkpoint_error);
+    const auto timeline = write_file(*storage_, folder_ + "/timeline.json", report_->timeline());
+    if (!timeline) tell(timeline.error());
+    const auto result =
+        write_file(*storage_, folder_ + "/result.json", result_text(report_->result(late)));
+    if (!result) tell(result.error());
+
     if (!ending.clean()) {
-      fmt::print(stderr, "{}\nlogs of the workers: {}/worker-RANK.log\n", ending.text(), folder_);
+      tell_failure(ending);
       return 1;
     }
-    if (InterruptFlag::signal() != 0 && ending.committed < spec_.last_step) {
-      fmt::print(stderr, "{}; go on with: longhaul launch {} --resume {}\n", ending.reason,
-                 options_.plan, folder_);
-      return 128 + InterruptFlag::signal();
+    if (signal != 0 && ending.committed < spec_.last_step) {
+      fmt::print(stderr, "{}\n", ending.reason);
+      if (ending_->checkpoint) fmt::print(stderr, "go on with: {}\n", resume_command());
+      return 128 + signal;
     }
-    return ending_->checkpoint_error ? 1 : 0;
+    return has_failed ? 1 : 0;
+  }
+
+  /// The first cause was said when it came; here is what became of that worker, and where it was.
+  void tell_failure(const Ending& ending) const {
+    fmt::print(stderr, "the run has failed after {} steps\n", ending.committed);
+    const int rank = ending.cause->rank;
+    if (rank <= 0) return;
+    const RankPlace& place = spec_.ranks[static_cast<std::size_t>(rank)];
+    const auto exit = exits_.find(rank);
+    if (exit != exits_.end()) fmt::print(stderr, "{}\n", exit->second);
+    fmt::print(stderr, "rank {} is device {} of node {} in {}; ", rank, place.name, place.node,
+               plan_.topology.sites[static_cast<std::size_t>(place.site)].name);
+    if (is_here()) {
+      fmt::print(stderr, "its log is {}/worker-{}.log\n", folder_, rank);
+    } else {
+      fmt::print(stderr, "its log is worker-{}.log in the folder of that node's agent\n", rank);
+    }
+  }
+
+  std::string resume_command() const {
+    std::string command = fmt::format("longhaul launch {} --resume {}", options_.plan, folder_);
+    if (options_.local) command += " --local";
+    if (options_.emulate) command += " --emulate";
+    if (options_.cores > 0) command += fmt::format(" --cores {}", options_.cores);
+    if (!options_.listen.empty()) command += " --listen " + options_.listen;
+    if (options_.insecure) command += " --insecure";
+    if (options_.steps > 0) command += fmt::format(" --steps {}", options_.steps);
+    return command;
+  }
+
+  /// A line that stays, unlike one of progress_.
+  void say(const std::string& text) {
+    fmt::print(stderr, "{}{}\n", isatty(STDERR_FILENO) == 1 ? "\r\x1b[K" : "", text);
+    std::fflush(stderr);
   }
 
   const Options options_;
   std::unique_ptr<Storage> storage_;
   LaunchPlan plan_;
-  std::string folder_;
+  RunFolder run_folder_;
+  std::string folder_;  // its path
   RunSpec spec_;
   std::unique_ptr<SequenceSource> train_, validation_;
-  std::unique_ptr<SharedPage> page_;
+  SharedMemory memory_;
   std::unique_ptr<WritableFile> metrics_;
   AsioRuntime runtime_;
   std::optional<JobAuthority> authority_;
@@ -500,8 +598,11 @@ class LaunchProcess {
   std::unique_ptr<TransportMesh> mesh_;
   std::unique_ptr<RunCoordinator> coordinator_;
   std::optional<RunReport> report_;
-  ProgressLine progress_;
+  std::optional<ProgressLine> progress_{std::in_place};
   bool is_told_to_stop_ = false;
+  bool is_terminating_ = false;
+  bool have_all_left_ = false;        // agents
+  std::map<int, std::string> exits_;  // of workers, by rank
   std::optional<RunEnding> ending_;
   std::optional<Error> error_;
 };
@@ -512,10 +613,14 @@ void add_launch_command(CLI::App& app, int& exit_status) {
   CLI::App* command = app.add_subcommand("launch", "train a plan's job on its devices");
   const auto options = std::make_shared<Options>();  // owned by the callback below
   command->add_option("plan", options->plan, "plan file, from `longhaul plan`")->required();
-  command->add_option("--name", options->name, "of the run; its folder is RUNS/NAME");
+  CLI::Option* name =
+      command->add_option("--name", options->name, "of the run; its folder is RUNS/NAME");
   command->add_option("--runs", options->runs, "where runs' folders are")->capture_default_str();
-  command->add_option("--resume", options->resume,
-                      "go on with the run in this folder, from its newest checkpoint");
+  command
+      ->add_option("--resume", options->resume,
+                   "go on with the run in this folder, from its newest checkpoint; the plan may "
+                   "be another one")
+      ->excludes(name);
   CLI::Option* emulate = command->add_flag(
       "--emulate", options->emulate,
       "run all workers on this machine, with the links and at the speed of the plan's devices");
@@ -530,9 +635,15 @@ void add_launch_command(CLI::App& app, int& exit_status) {
   command->add_option("--steps", options->steps, "end after so many steps in all")
       ->check(CLI::PositiveNumber);
   command->add_option("--cores", options->cores, "of this machine to use with --emulate; else all")
-      ->check(CLI::Range(1, 1024));
+      ->check(CLI::Range(1, 1024))
+      ->needs(emulate);
+  command->footer(
+      "One of --emulate, --local and --listen says where the workers run. With --listen, start\n"
+      "`longhaul agent` on each node of the plan; the traffic between them is encrypted.\n"
+      "Ctrl-C stops the run after the step at hand, with a checkpoint; a second one at once.");
   command->callback([options, &exit_status] {
     const InterruptFlag interrupt;
+    raise_open_files_limit();
     Result<int> status = LaunchProcess(*options, std::make_unique<RealStorage>()).run();
     exit_status = status ? *status : report_error(status.error());
   });

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "core/model_math.h"
@@ -147,6 +148,7 @@ Result<PreparedRun> prepare_run(Storage& storage, const LaunchPlan& plan, std::u
                           plan.topology.nodes[static_cast<std::size_t>(device.node)].name,
                           device.site});
   }
+  if (!options.is_on_one_machine) spec.streams = streams_between_sites(plan.topology, spec);
   spec.data_folder = plan.data_folder;
   spec.train = identity_of(plan.dataset.train, plan);
   const DataIdentity validation = identity_of(plan.dataset.validation, plan);
@@ -164,6 +166,21 @@ Result<PreparedRun> prepare_run(Storage& storage, const LaunchPlan& plan, std::u
   // Late enough that connections are warm.
   spec.timeline_step = std::min(spec.first_step + 5, spec.last_step - 1);
   return prepared;
+}
+
+std::vector<StreamCount> streams_between_sites(const Topology& topology, const RunSpec& spec) {
+  std::set<int> sites;
+  for (int cell = 0; cell < spec.cells(); ++cell) sites.insert(spec.place_of_cell(cell).site);
+  std::vector<StreamCount> counts;
+  for (const int site : sites) {
+    for (const int other : sites) {
+      if (other <= site) continue;
+      const int streams =
+          std::max(topology.link(site, other).streams, topology.link(other, site).streams);
+      if (streams > 1) counts.push_back({site, other, streams});
+    }
+  }
+  return counts;
 }
 
 // ---- emulation

@@ -35,6 +35,7 @@ struct SpecOptions {
   std::string folder;                  // of the run
   bool resume = false;                 // go on from its newest checkpoint
   std::optional<std::uint64_t> steps;  // at most, counted from the run's first
+  bool is_on_one_machine = false;      // there is no path between cities that needs streams
 };
 struct PreparedRun {
   RunSpec spec;
@@ -43,6 +44,9 @@ struct PreparedRun {
 /// The run's description. `id` is a new run's identity; a resumed one keeps its own.
 Result<PreparedRun> prepare_run(Storage& storage, const LaunchPlan& plan, std::uint64_t id,
                                 const SpecOptions& options);
+
+/// The streams that the links between the workers' sites take, of both directions the more.
+std::vector<StreamCount> streams_between_sites(const Topology& topology, const RunSpec& spec);
 
 /// Ranks of a plan on their topology; the coordinator is in the plan's coordinator site.
 Result<EmulatedNetwork> emulated_network(const LaunchPlan& plan);

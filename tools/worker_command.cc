@@ -145,6 +145,11 @@ class WorkerProcess {
   }
 
   void connect(PeerAddresses peers) {
+    if (peers.addresses.size() != spec_.ranks.size()) {
+      return fail(failed(fmt::format("{} addresses, and the run has {} ranks",
+                                     peers.addresses.size(), spec_.ranks.size()))
+                      .error());
+    }
     MeshConfig config;
     config.addresses = std::move(peers.addresses);
     config.identities = std::move(peers.identities);
@@ -152,6 +157,7 @@ class WorkerProcess {
     config.job = spec_.id;
     config.term = spec_.term;
     config.deadline = kMeshDeadline;
+    config.streams = streams_of(spec_, start_.rank);
     connect_mesh(*transport_, runtime_.loop(), listener_, std::move(config),
                  [this](Result<std::unique_ptr<TransportMesh>> mesh) {
                    if (!mesh) return fail(mesh.error());
@@ -222,6 +228,7 @@ void add_worker_command(CLI::App& app, int& exit_status) {
   command->group("");  // not shown
   command->callback([&exit_status] {
     die_with_parent();
+    raise_open_files_limit();
     // A key pressed at a terminal is for `launch`, which stops the run in order.
     std::signal(SIGINT, SIG_IGN);
     exit_status = WorkerProcess().run();

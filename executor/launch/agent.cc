@@ -49,6 +49,10 @@ void Agent::dial() {
     if (loop_.now() + backoff_ >= give_up_at_) {
       return coordinator_lost(connection.error());
     }
+    if (std::exchange(trouble_, connection.error().message) != connection.error().message) {
+      say(fmt::format("{}; trying again for up to {:.0f} s", trouble_,
+                      (give_up_at_ - loop_.now()).value()));
+    }
     loop_.after(backoff_, [this, weak] {
       if (!weak.expired()) dial();
     });

@@ -96,6 +96,7 @@ class Agent {
   std::vector<Worker> workers_;  // not resized once they run
   Result<void> ending_;          // the first error stays
   Seconds backoff_{0.05};
+  std::string trouble_;  // of the last call that was not answered; said once
   Seconds give_up_at_;
   TimerId timer_ = kNoTimer;  // of joining, or of the grace
   // Owned here alone; posted tasks look whether it is still there.

@@ -35,6 +35,10 @@ std::string FileFetch::folder() const {
   return options_.root + "/" + folder_name(options_.checkpoint);
 }
 
+std::string FileFetch::name_meanwhile() const {
+  return fmt::format("rank-{}.{}", options_.rank, options_.files[at_].file.name);
+}
+
 void FileFetch::run(std::move_only_function<Result<void>()> work,
                     std::move_only_function<void(Result<void>)> then) {
   options_.runner.run(kStorageTag, std::move(work),
@@ -60,8 +64,10 @@ void FileFetch::look(const WantedFile& wanted) {
         ++fetched_;
         offset_ = 0;
         receiving_ = std::make_shared<std::optional<ReceivedFile>>();
+        CheckpointFile file = options_.files[at_].file;
+        file.name = name_meanwhile();
         run(
-            [storage = options_.storage, at = folder(), file = options_.files[at_].file,
+            [storage = options_.storage, at = folder(), file = std::move(file),
              into = receiving_]() -> Result<void> {
               LH_TRY(make_folders(*storage, at));
               LH_ASSIGN(ReceivedFile received, ReceivedFile::create(*storage, at, file));
@@ -96,9 +102,15 @@ void FileFetch::add_piece(std::vector<std::byte> piece) {
   offset_ += piece.size();
   const bool is_last = offset_ == options_.files[at_].file.bytes;
   run(
-      [into = receiving_, is_last, bytes = std::move(piece)]() -> Result<void> {
+      [into = receiving_, is_last, storage = options_.storage, at = folder(),
+       meanwhile = name_meanwhile(), name = options_.files[at_].file.name,
+       bytes = std::move(piece)]() -> Result<void> {
         LH_TRY((*into)->append(bytes));
-        return is_last ? (*into)->commit() : Result<void>();
+        if (!is_last) return {};
+        LH_TRY((*into)->commit());
+        // Over that of another worker, if that was faster: it is the same.
+        LH_TRY(storage->rename(at + "/" + meanwhile, at + "/" + name));
+        return storage->sync_folder(at);
       },
       [this, is_last](Result<void> added) {
         if (!added) return finish(std::move(added));
@@ -140,6 +152,10 @@ Result<std::vector<std::byte>> read_file_piece(Storage& storage, const std::stri
   const bool plain = piece.name.find('/') == std::string::npos && !piece.name.starts_with('.');
   if (!parse_folder_name(piece.folder) || !plain) return failed("no file of a checkpoint");
   LH_ASSIGN(const auto file, storage.open(root + "/" + piece.folder + "/" + piece.name));
+  // Before memory is taken for it.
+  if (piece.offset > file->size() || bytes > file->size() - piece.offset) {
+    return failed(fmt::format("{} has only {} bytes", piece.name, file->size()));
+  }
   std::vector<std::byte> answer(bytes);
   LH_TRY(file->read(piece.offset, answer));
   return answer;

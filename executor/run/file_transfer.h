@@ -54,6 +54,7 @@ class FileFetch {
     Storage* storage = nullptr;
     MeshRequests* requests = nullptr;
     std::string root;  // of the checkpoints
+    int rank = 0;      // of who fetches: workers of a node share its folder, and fetch at a time
     CheckpointId checkpoint;
     std::vector<WantedFile> files;
   };
@@ -74,6 +75,8 @@ class FileFetch {
   void add_piece(std::vector<std::byte> piece);
   void finish(Result<void> result);
   std::string folder() const;
+  /// A name of this rank's own, for the file at hand until it is whole.
+  std::string name_meanwhile() const;
   /// On the queue, and then on the loop if this is still there.
   void run(std::move_only_function<Result<void>()> work,
            std::move_only_function<void(Result<void>)> then);

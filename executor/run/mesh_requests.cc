@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "executor/control/limits.h"
 #include "executor/control/messages.h"
 #include "executor/transport/frame.h"
 
@@ -71,7 +72,7 @@ bool MeshRequests::received(int peer, const std::string& text) {
 
 void MeshRequests::on_want(int peer, std::uint64_t id, std::size_t bytes, const std::string& what) {
   const auto refuse = [this, peer, id](const std::string& why) {
-    mesh_.send_control(peer, fmt::format("{}id={} {}", kNo, id, why));
+    mesh_.send_control(peer, fmt::format("{}id={} {}", kNo, id, why.substr(0, kReasonBytesMax)));
   };
   if (!serve_) return refuse("nothing is served here");
   serve_(what, bytes,

@@ -57,10 +57,15 @@ void RemoteSequences::fetch(std::vector<std::int64_t> sequences, Completion done
       holder_,
       fmt::format("sequences part={} numbers={}", name_of(part_), fmt::join(sequences, ",")),
       tokens * sizeof(Token),
-      [tokens, d = std::move(done)](Result<std::vector<std::byte>> bytes) mutable {
+      [tokens, holder = holder_, vocabulary = identity_.vocabulary,
+       d = std::move(done)](Result<std::vector<std::byte>> bytes) mutable {
         if (!bytes) return d(std::unexpected(std::move(bytes).error()));
         std::vector<Token> answer(tokens);
         std::memcpy(answer.data(), bytes->data(), bytes->size());
+        const auto is_token = [vocabulary](Token t) { return t >= 0 && t < vocabulary; };
+        if (!std::ranges::all_of(answer, is_token)) {
+          return d(failed(fmt::format("rank {} sent what is no token", holder)));
+        }
         d(std::move(answer));
       });
 }
@@ -77,21 +82,27 @@ std::optional<WantedSequences> parse_wanted_sequences(std::string_view what) {
   } else {
     return std::nullopt;
   }
-  while (!what.empty()) {
+  while (true) {
     const std::string_view digits = what.substr(0, what.find(','));
     std::uint64_t number = 0;
     if (!parse_whole(digits, kSequenceMax, number)) return std::nullopt;
     wanted.numbers.push_back(static_cast<std::int64_t>(number));
-    what.remove_prefix(std::min(digits.size() + 1, what.size()));
+    if (digits.size() == what.size()) return wanted;
+    what.remove_prefix(digits.size() + 1);
   }
-  return wanted;
 }
 
 void serve_sequences(SequenceSource* source, const WantedSequences& wanted,
                      MeshRequests::Answer answer) {
   if (source == nullptr) return answer(failed("the data is not here"));
+  const DataIdentity& data = source->identity();
   for (const std::int64_t number : wanted.numbers) {
-    if (number >= source->identity().sequences()) return answer(failed("no such sequence"));
+    if (number >= data.sequences()) return answer(failed("no such sequence"));
+  }
+  // Before anything is read: a short question must not cost much memory.
+  const std::size_t bytes_each = (static_cast<std::size_t>(data.context) + 1) * sizeof(Token);
+  if (wanted.numbers.size() > kAnswerBytesMax / bytes_each) {
+    return answer(failed("that many sequences are asked for in pieces"));
   }
   source->fetch(wanted.numbers, [a = std::move(answer)](Result<std::vector<Token>> tokens) mutable {
     if (!tokens) return a(std::unexpected(std::move(tokens).error()));

@@ -3,8 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <concepts>
+#include <cstdlib>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
+#include <stdexcept>
 #include <utility>
 
 #include "executor/transport/frame.h"
@@ -13,6 +18,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::string_view kSchema = "longhaul/run/1";
+constexpr std::size_t kQuotedMax = 200;  // of a peer's text in a message
 using Json = nlohmann::ordered_json;
 
 std::size_t index(int i) {
@@ -57,7 +63,36 @@ std::uint64_t exchange_name(Op op, int stage, std::uint32_t step) {
                            .stage = static_cast<std::uint16_t>(stage)});
 }
 
+/// Whether the workers of two different cells give one another tensors.
+bool exchange_tensors(const RunSpec& spec, int cell, int other) {
+  const int stage = spec.stage_of(cell);
+  const int other_stage = spec.stage_of(other);
+  const int last = spec.plan.stages() - 1;
+  const bool is_tied = spec.has_tied_exchange() && (stage == 0 || stage == last) &&
+                       (other_stage == 0 || other_stage == last);
+  const bool are_neighbours =
+      spec.pipeline_of(cell) == spec.pipeline_of(other) && std::abs(stage - other_stage) == 1;
+  return stage == other_stage || are_neighbours || is_tied;
+}
+
 }  // namespace
+
+std::vector<int> streams_of(const RunSpec& spec, int rank) {
+  std::vector<int> streams(spec.ranks.size(), 1);
+  if (rank == kCoordinatorRank) return streams;
+  const int cell = rank - 1;
+  const int site = spec.place_of_cell(cell).site;
+  for (int other = 0; other < spec.cells(); ++other) {
+    if (other == cell || !exchange_tensors(spec, cell, other)) continue;
+    const int other_site = spec.place_of_cell(other).site;
+    for (const StreamCount& count : spec.streams) {
+      if (count.site == std::min(site, other_site) && count.other == std::max(site, other_site)) {
+        streams[index(RunSpec::rank_of_cell(other))] = count.streams;
+      }
+    }
+  }
+  return streams;
+}
 
 Gpt2Slice slice_of_stage(const RunSpec& spec, int stage) {
   const auto& layers = spec.plan.layers;
@@ -179,15 +214,18 @@ Result<void> check_runnable(const Job& job, const Plan& plan) {
         fmt::format("the CPU kernels compute in fp32, the job asks for {}", name_of(job.precision)),
         "set `precision: fp32`");
   }
-  const int micro_batches =
-      std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), 0);
-  if (std::int64_t{micro_batches} * plan.micro_batch != job.global_batch) {
+  const std::int64_t micro_batches =
+      std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), std::int64_t{0});
+  if (micro_batches < 1 || micro_batches > job.global_batch ||
+      micro_batches * plan.micro_batch != job.global_batch) {
     return invalid(fmt::format("the plan's {} micro-batches of {} sequences are not the job's "
                                "batch of {}",
                                micro_batches, plan.micro_batch, job.global_batch),
                    "make the plan again for this job");
   }
-  LH_TRY(Gpt2Stage::create(job.model, {.end_layer = 0, .has_embedding = true}));
+  ModelShape shape = job.model;
+  shape.vocabulary = shape.context = 1;  // only the shape is looked at, whatever the model's size
+  LH_TRY(Gpt2Stage::create(shape, {.end_layer = 0, .has_embedding = true}));
   return RateSchedule{job.training->decay, job.training->rate_max, job.training->rate_min,
                       job.training->warm_up_steps, job.training->steps}
       .check();
@@ -197,6 +235,22 @@ Result<void> check_runnable(const Job& job, const Plan& plan) {
 
 namespace {
 
+/// A whole number; the library would convert one that does not fit without a word.
+template <std::integral T>
+T whole(const Json& json) {
+  const bool fits = json.is_number_unsigned()
+                        ? std::in_range<T>(json.get<std::uint64_t>())
+                        : json.is_number_integer() && std::in_range<T>(json.get<std::int64_t>());
+  if (!fits) throw std::out_of_range("a number is not whole or not in its range");
+  return json.get<T>();
+}
+
+std::vector<int> wholes(const Json& json) {
+  std::vector<int> all;
+  for (const Json& at : json) all.push_back(whole<int>(at));
+  return all;
+}
+
 Json identity_json(const DataIdentity& data) {
   return {{"fingerprint", data.fingerprint},
           {"tokens", data.tokens},
@@ -205,8 +259,8 @@ Json identity_json(const DataIdentity& data) {
 }
 
 DataIdentity read_identity(const Json& json) {
-  return {json.at("fingerprint").get<std::uint64_t>(), json.at("tokens").get<std::int64_t>(),
-          json.at("vocabulary").get<std::int64_t>(), json.at("context").get<int>()};
+  return {whole<std::uint64_t>(json.at("fingerprint")), whole<std::int64_t>(json.at("tokens")),
+          whole<std::int64_t>(json.at("vocabulary")), whole<int>(json.at("context"))};
 }
 
 Json plan_json(const Plan& plan) {
@@ -219,13 +273,14 @@ Json plan_json(const Plan& plan) {
 
 Plan read_plan(const Json& json) {
   Plan plan;
-  plan.layers = json.at("layers").get<std::vector<int>>();
-  plan.micro_batches = json.at("micro_batches").get<std::vector<int>>();
-  plan.micro_batch = json.at("micro_batch").get<int>();
-  plan.family = json.at("family").get<std::string>() == name_of(ScheduleFamily::kGpipe)
-                    ? ScheduleFamily::kGpipe
-                    : ScheduleFamily::kOneForwardOneBackward;
-  plan.in_flight = json.at("in_flight").get<std::vector<int>>();
+  plan.layers = wholes(json.at("layers"));
+  plan.micro_batches = wholes(json.at("micro_batches"));
+  plan.micro_batch = whole<int>(json.at("micro_batch"));
+  const auto family = json.at("family").get<std::string>();
+  plan.family = family == name_of(ScheduleFamily::kGpipe) ? ScheduleFamily::kGpipe
+                                                          : ScheduleFamily::kOneForwardOneBackward;
+  if (family != name_of(plan.family)) throw std::out_of_range("no such schedule family");
+  plan.in_flight = wholes(json.at("in_flight"));
   plan.devices.assign(plan.micro_batches.size(), std::vector<int>(plan.layers.size(), 0));
   return plan;
 }
@@ -242,11 +297,11 @@ Json limits_json(const ControlLimits& limits) {
 ControlLimits read_limits(const Json& json) {
   ControlLimits limits;
   limits.heartbeat_interval = Seconds(json.at("heartbeat_interval_s").get<double>());
-  limits.missed_heartbeats = json.at("missed_heartbeats").get<int>();
+  limits.missed_heartbeats = whole<int>(json.at("missed_heartbeats"));
   limits.step_deadline = Seconds(json.at("step_deadline_s").get<double>());
   limits.journal_deadline = Seconds(json.at("journal_deadline_s").get<double>());
   limits.stop_deadline = Seconds(json.at("stop_deadline_s").get<double>());
-  limits.skips_in_a_row = json.at("skips_in_a_row").get<int>();
+  limits.skips_in_a_row = whole<int>(json.at("skips_in_a_row"));
   return limits;
 }
 
@@ -260,13 +315,15 @@ Json resume_json(const ResumePoint& resume) {
 
 ResumePoint read_resume(const Json& json) {
   ResumePoint resume;
-  resume.checkpoint.term = json.at("term").get<std::uint64_t>();
-  resume.checkpoint.step = json.at("step").get<std::uint64_t>();
+  resume.checkpoint.term = whole<std::uint64_t>(json.at("term"));
+  resume.checkpoint.step = whole<std::uint64_t>(json.at("step"));
   for (const Json& at : json.at("files")) {
     CheckpointFile file;
     file.name = at.at("name").get<std::string>();
-    file.bytes = at.at("bytes").get<std::uint64_t>();
-    file.hash = ContentHash::parse(at.at("hash").get<std::string>()).value_or(ContentHash{});
+    file.bytes = whole<std::uint64_t>(at.at("bytes"));
+    const auto hash = ContentHash::parse(at.at("hash").get<std::string>());
+    if (!hash) throw std::out_of_range("a file's hash is none");
+    file.hash = *hash;
     resume.files.push_back(std::move(file));
   }
   return resume;
@@ -295,29 +352,97 @@ EmulationSpec read_emulation(const Json& json) {
   return emulation;
 }
 
+/// Whether the run can train on this data: sequences of the model's context, of tokens it has.
+bool fits_model(const DataIdentity& data, const ModelShape& model) {
+  return data.context == model.context && data.tokens >= 1 && data.sequences() >= 1 &&
+         data.vocabulary >= 1 && data.vocabulary <= model.vocabulary;
+}
+
+bool is_sound(const ControlLimits& limits) {
+  return std::min({limits.heartbeat_interval, limits.step_deadline, limits.journal_deadline,
+                   limits.stop_deadline}) > Seconds(0) &&
+         limits.missed_heartbeats >= 1 && limits.skips_in_a_row >= 1;
+}
+
+Json streams_json(const std::vector<StreamCount>& counts) {
+  Json json = Json::array();
+  for (const StreamCount& count : counts) {
+    json.push_back({{"site", count.site}, {"other", count.other}, {"streams", count.streams}});
+  }
+  return json;
+}
+
+std::vector<StreamCount> read_streams(const Json& json) {
+  std::vector<StreamCount> counts;
+  for (const Json& at : json) {
+    counts.push_back(
+        {whole<int>(at.at("site")), whole<int>(at.at("other")), whole<int>(at.at("streams"))});
+  }
+  return counts;
+}
+
+/// Whether both ends of a link find the same number, and one that a mesh takes.
+bool are_sound(const std::vector<StreamCount>& counts) {
+  std::set<std::pair<int, int>> pairs;
+  return std::ranges::all_of(counts, [&](const StreamCount& count) {
+    return count.site < count.other && count.streams >= 1 && count.streams <= kMaxStreams &&
+           pairs.emplace(count.site, count.other).second;
+  });
+}
+
 /// What the sizes of the parts must have to do with each other.
 Result<void> check_spec(const RunSpec& spec) {
   const Plan& plan = spec.plan;
   LH_TRY(check_runnable(spec.job, plan));
-  const int layers = std::accumulate(plan.layers.begin(), plan.layers.end(), 0);
+  const auto layers = std::accumulate(plan.layers.begin(), plan.layers.end(), std::int64_t{0});
   const auto is_positive = [](int n) { return n >= 1; };
+  // In-flight numbers that grow along the pipeline would dead-lock it.
   const bool sound = !plan.layers.empty() && !plan.micro_batches.empty() &&
-                     layers == spec.job.model.layers && plan.stages() <= kMaxStages &&
+                     layers == spec.job.model.layers && plan.layers.size() <= kMaxStages &&
                      std::ranges::all_of(plan.layers, is_positive) &&
                      std::ranges::all_of(plan.micro_batches, is_positive) &&
                      std::ranges::all_of(plan.in_flight, is_positive) &&
+                     std::ranges::is_sorted(plan.in_flight, std::greater{}) &&
                      plan.in_flight.size() == plan.layers.size() && plan.micro_batch >= 1 &&
-                     spec.ranks.size() == index(spec.cells()) + 1;
+                     spec.ranks.size() == plan.layers.size() * plan.micro_batches.size() + 1;
   if (!sound) return invalid("the run's grid does not fit its model and its ranks");
   if (spec.first_step >= spec.last_step || spec.last_step > spec.job.training->steps) {
     return invalid(fmt::format("the run has no step to do: it would go from {} to {} of {}",
                                spec.first_step, spec.last_step, spec.job.training->steps));
   }
-  if (spec.train.context != spec.job.model.context || spec.train.sequences() < 1) {
-    return invalid("the run's data has no sequence of the model's context");
+  if (spec.updates > spec.first_step || spec.skips_before < 0) {
+    return invalid("the run's steps before its first do not add up");
   }
-  if (spec.emulation && spec.emulation->devices.size() != index(spec.cells())) {
+  if (!fits_model(spec.train, spec.job.model) ||
+      (spec.validation && !fits_model(*spec.validation, spec.job.model))) {
+    return invalid("the run's data has no sequence of the model's context and vocabulary");
+  }
+  const std::vector<StageGroup> groups = coordinator_config(spec).stages;
+  if (std::ranges::any_of(groups, [](const auto& g) { return g.tensors > kStageTensorsMax; }) ||
+      (spec.validation && std::ranges::max(validation_micro_batches(spec)) > kMaxMicroBatches)) {
+    return invalid(
+        "the run has more tensors in a stage, or more to validate on, than messages "
+        "can name");
+  }
+  if (spec.resume &&
+      (spec.resume->checkpoint.term > kTermMax || spec.resume->checkpoint.step > kStepMax)) {
+    return invalid("the run begins at a checkpoint that cannot be");
+  }
+  if (!are_sound(spec.streams)) {
+    return invalid(fmt::format("the run's streams between sites are not 1 to {} for each pair once",
+                               kMaxStreams));
+  }
+  if (!is_sound(spec.limits)) return invalid("the run's deadlines and limits are not positive");
+  if (!spec.emulation) return {};
+  if (spec.emulation->devices.size() != index(spec.cells())) {
     return invalid("the run's emulation does not have a device for each cell");
+  }
+  const auto is_time = [](const EmulationSpec::Device& device) {
+    return std::min({device.forward_s, device.recompute_s, device.backward_s, device.update_s}) >=
+           0;
+  };
+  if (!(spec.emulation->dilation > 0) || !std::ranges::all_of(spec.emulation->devices, is_time)) {
+    return invalid("the run's emulation has a time that cannot be");
   }
   return {};
 }
@@ -333,6 +458,7 @@ std::string run_spec_text(const RunSpec& spec) {
   for (const RankPlace& place : spec.ranks) {
     json["ranks"].push_back({{"name", place.name}, {"node", place.node}, {"site", place.site}});
   }
+  if (!spec.streams.empty()) json["streams"] = streams_json(spec.streams);
   json["data_folder"] = spec.data_folder;
   json["train"] = identity_json(spec.train);
   if (spec.validation) json["validation"] = identity_json(*spec.validation);
@@ -344,7 +470,8 @@ std::string run_spec_text(const RunSpec& spec) {
   if (spec.timeline_step) json["timeline_step"] = *spec.timeline_step;
   if (spec.emulation) json["emulation"] = emulation_json(*spec.emulation);
   json["limits"] = limits_json(spec.limits);
-  return json.dump();
+  // A folder's name need not be UTF-8, which JSON must be.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Result<RunSpec> parse_run_spec(std::string_view text) {
@@ -352,32 +479,35 @@ Result<RunSpec> parse_run_spec(std::string_view text) {
   try {
     const Json json = Json::parse(text);
     if (const auto schema = json.at("schema").get<std::string>(); schema != kSchema) {
-      return invalid(fmt::format("a run of schema `{}`; this version reads `{}`", schema, kSchema),
+      return invalid(fmt::format("a run of schema `{}`; this version reads `{}`",
+                                 schema.substr(0, kQuotedMax), kSchema),
                      "run the same version of longhaul everywhere");
     }
-    spec.id = json.at("id").get<std::uint64_t>();
-    spec.term = json.at("term").get<std::uint32_t>();
+    spec.id = whole<std::uint64_t>(json.at("id"));
+    spec.term = whole<std::uint32_t>(json.at("term"));
     spec.job_text = json.at("job").get<std::string>();
     spec.plan = read_plan(json.at("plan"));
     for (const Json& at : json.at("ranks")) {
       spec.ranks.push_back({at.at("name").get<std::string>(), at.at("node").get<std::string>(),
-                            at.at("site").get<int>()});
+                            whole<int>(at.at("site"))});
     }
+    if (json.contains("streams")) spec.streams = read_streams(json.at("streams"));
     spec.data_folder = json.at("data_folder").get<std::string>();
     spec.train = read_identity(json.at("train"));
     if (json.contains("validation")) spec.validation = read_identity(json.at("validation"));
-    spec.first_step = json.at("first_step").get<std::uint64_t>();
-    spec.last_step = json.at("last_step").get<std::uint64_t>();
-    spec.updates = json.at("updates").get<std::uint64_t>();
-    spec.skips_before = json.at("skips_before").get<int>();
+    spec.first_step = whole<std::uint64_t>(json.at("first_step"));
+    spec.last_step = whole<std::uint64_t>(json.at("last_step"));
+    spec.updates = whole<std::uint64_t>(json.at("updates"));
+    spec.skips_before = whole<int>(json.at("skips_before"));
     if (json.contains("resume")) spec.resume = read_resume(json.at("resume"));
     if (json.contains("timeline_step")) {
-      spec.timeline_step = json.at("timeline_step").get<std::uint64_t>();
+      spec.timeline_step = whole<std::uint64_t>(json.at("timeline_step"));
     }
     if (json.contains("emulation")) spec.emulation = read_emulation(json.at("emulation"));
     spec.limits = read_limits(json.at("limits"));
-  } catch (const Json::exception& error) {
-    return invalid(fmt::format("the description of the run cannot be read: {}", error.what()),
+  } catch (const std::exception& error) {  // of the library, or of the readers above
+    return invalid(fmt::format("the description of the run cannot be read: {}",
+                               std::string_view(error.what()).substr(0, kQuotedMax)),
                    "run the same version of longhaul everywhere");
   }
   LH_ASSIGN(spec.job, parse_job(spec.job_text, "the run's job"));

@@ -33,6 +33,14 @@ struct RankPlace {
   int site = 0;
 };
 
+/// How many TCP streams a tensor between workers of two sites takes, both ways. By site, because
+/// the pairs of workers grow with their square.
+struct StreamCount {
+  int site = 0;   // the lower one
+  int other = 0;  // the higher one
+  int streams = 1;
+};
+
 /// Where the run begins, if not with fresh weights.
 struct ResumePoint {
   CheckpointId checkpoint;
@@ -57,7 +65,8 @@ struct RunSpec {
   Job job;               // with `training`
   Plan plan;             // its device numbers mean nothing here
   std::vector<RankPlace> ranks;
-  std::string data_folder;  // where the coordinator's machine has the data
+  std::vector<StreamCount> streams;  // where more than 1; each pair of sites once
+  std::string data_folder;           // where the coordinator's machine has the data
   DataIdentity train;
   std::optional<DataIdentity> validation;
   std::uint64_t first_step = 0;
@@ -80,6 +89,10 @@ struct RunSpec {
   bool has_tied_exchange() const { return job.model.tied_embedding && plan.stages() > 1; }
 };
 
+/// The streams between this rank and every other, for MeshConfig: those of the two sites where both
+/// ranks give one another tensors (neighbours of a pipeline, replicas of a stage, members of the
+/// tied exchange), else 1.
+std::vector<int> streams_of(const RunSpec& spec, int rank);
 /// The part of the model that a stage has.
 Gpt2Slice slice_of_stage(const RunSpec& spec, int stage);
 /// Of the training, for Participant.

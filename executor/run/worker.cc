@@ -6,6 +6,8 @@
 #include <utility>
 #include <variant>
 
+#include "executor/transport/frame.h"
+
 namespace longhaul {
 
 class Worker::CountingMesh final : public Mesh {
@@ -217,6 +219,7 @@ void Worker::load() {
   options.storage = context_.storage;
   options.requests = requests_.get();
   options.root = root;
+  options.rank = RunSpec::rank_of_cell(context_.cell);
   options.checkpoint = spec_.resume->checkpoint;
   for (const CheckpointPart part : state_.needed_parts()) {
     for (const std::string& name : {weights_file_name(part), optimiser_file_name(part)}) {
@@ -258,6 +261,11 @@ void Worker::next() {
   if (is_new && validated_ != done && validates_after(spec_, done)) return validate();
   if (is_new && saved_ != done && (saves_after(spec_, done) || stop_)) return save();
   if (stop_) {
+    // Also when the STOP has come after the saving: until then the coordinator may be fetching it.
+    if (is_new && is_writer() && saved_ == done && kept_ != saved_) {
+      activity_ = Activity::kKept;
+      return;
+    }
     participant_->stopped();
     return end(true, stop_->reason);
   }
@@ -396,10 +404,6 @@ void Worker::save() {
           return fail(within("the checkpoint cannot be written", result.error()).error());
         }
         tell(Saved{saved_, std::move(*files)});
-        if (stop_ && stop_->clean) {
-          activity_ = Activity::kKept;
-          return;
-        }
         next();
       });
 }
@@ -418,7 +422,9 @@ void Worker::kept(const Kept& kept) {
         return {};
       },
       [](const Result<void>&) {});  // old files that stay do no harm
-  if (activity_ != Activity::kKept || kept.step != saved_) return;
+  if (kept.step != saved_) return;
+  kept_ = saved_;
+  if (activity_ != Activity::kKept) return;
   activity_ = Activity::kIdle;
   next();
 }
@@ -552,9 +558,11 @@ void Worker::measure(const PipelineResult& result) {
     Times times;
     times.step = measured.step;
     times.origin_ns = context_.origin_ns;
-    for (const auto& [start, end] : result.times)
+    for (const auto& [start, end] : result.times) {
       times.spans.push_back({start.value(), end.value()});
-    tell(times);
+    }
+    // A step of very many instructions has no timeline rather than no end.
+    if (control_text(times).size() <= kMaxControlPayload) tell(times);
   }
 }
 

@@ -138,6 +138,7 @@ class Worker {
   std::uint64_t updates_ = 0;  // applied
   std::uint64_t validated_;    // steps behind the weights when it was last done
   std::uint64_t saved_;
+  std::uint64_t kept_ = 0;  // what the coordinator has answered of what was saved
   std::optional<Stop> stop_;
   std::map<int, std::uint64_t> raw_per_step_, raw_per_validation_;  // bytes, by rank
   std::map<int, std::uint64_t> raw_;                                // not yet told

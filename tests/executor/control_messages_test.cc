@@ -136,5 +136,142 @@ TEST(ControlMessages, largest_values_fit_and_the_next_is_refused) {
   EXPECT_NE(error_of(control_text(Stop{true, longest}) + "b"), "");
 }
 
+// ---- beside the commit protocol
+
+CheckpointFile file_of(const std::string& name, std::uint64_t bytes, ContentHash hash) {
+  CheckpointFile file;
+  file.name = name;
+  file.bytes = bytes;
+  file.hash = hash;
+  return file;
+}
+
+TEST(ControlMessages, texts_beside_the_protocol_are_those_of_the_format) {
+  Measured measured;
+  measured.step = 7;
+  measured.origin_ns = 18446744073709551615u;
+  measured.start = 4;
+  measured.compute = 1.5;
+  measured.reduce = 0.25;
+  measured.commit = -0.5;  // clocks of two processes may disagree
+  measured.update = kInfinity;
+  measured.sent = {{0, 64, 64}, {2147483647, 1, 18446744073709551615u}};
+  const std::pair<ControlMessage, std::string> cases[] = {
+      {Validated{50, 768, 4096}, "LHC1 validated step=50 loss=0x1.8p+9 targets=4096"},
+      {Validated{}, "LHC1 validated step=0 loss=0x0p+0 targets=0"},
+      {Saved{100, {file_of("head.safetensors", 4096, {1, 0xab}), file_of("a-b_0.x", 0, {0, 0})}},
+       "LHC1 saved step=100 files=head.safetensors:4096:000000000000000100000000000000ab,"
+       "a-b_0.x:0:00000000000000000000000000000000"},
+      {Saved{}, "LHC1 saved step=0 files="},
+      {Kept{100, 50}, "LHC1 kept step=100 oldest=50"},
+      {measured,
+       "LHC1 measured step=7 origin=18446744073709551615 start=0x1p+2 compute=0x1.8p+0 "
+       "wait=0x0p+0 reduce=0x1p-2 commit=-0x1p-1 update=inf "
+       "sent=0:64:64,2147483647:1:18446744073709551615"},
+      {Measured{},
+       "LHC1 measured step=0 origin=0 start=0x0p+0 compute=0x0p+0 wait=0x0p+0 reduce=0x0p+0 "
+       "commit=0x0p+0 update=0x0p+0 sent="},
+      {Times{7, 9, {{4, 4.5}, {4.5, 5}}},
+       "LHC1 times step=7 origin=9 spans=0x1p+2:0x1.2p+2,0x1.2p+2:0x1.4p+2"},
+      {Times{}, "LHC1 times step=0 origin=0 spans="},
+  };
+  for (const auto& [message, text] : cases) {
+    EXPECT_EQ(control_text(message), text);
+    const auto again = parse_control(text);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(again->index(), message.index());
+    EXPECT_EQ(control_text(*again), text);
+  }
+}
+
+TEST(ControlMessages, errors_beside_the_protocol_name_the_field) {
+  const std::string hash = "0123456789abcdef0123456789abcdef";
+  const auto saved = [&](const std::string& files) { return "LHC1 saved step=1 files=" + files; };
+  const auto measured = [](const std::string& sent) {
+    return "LHC1 measured step=1 origin=1 start=0x1p+0 compute=0x1p+0 wait=0x1p+0 reduce=0x1p+0 "
+           "commit=0x1p+0 update=0x1p+0 sent=" +
+           sent;
+  };
+  const auto times = [](const std::string& spans) {
+    return "LHC1 times step=1 origin=1 spans=" + spans;
+  };
+  const std::string no_file = "which is not NAME:BYTES:HASH";
+  const std::string no_sent = "which is not PEER:BYTES:RAW";
+  const std::string no_span = "which is not START:END";
+  const std::pair<std::string, std::string> cases[] = {
+      {"LHC1 validated step=1 loss=0x1p+0", "`targets` is missing"},
+      {"LHC1 validated step=1 loss=1 targets=1", "loss is `1`, which is not an exact number"},
+      {"LHC1 validated step=268435457 loss=0x1p+0 targets=1", "step is `268435457`"},
+      {"LHC1 validated step=1 loss=0x1p+0 targets=-1", "targets is `-1`"},
+      {"LHC1 validated step=1 loss=0x1p+0 targets=1 oldest=1", "`oldest` is unknown"},
+      {"LHC1 kept step=1", "`oldest` is missing"},
+      {"LHC1 kept step=1 oldest=268435457", "oldest is `268435457`"},
+      {"LHC1 kept step=1 oldest=1 oldest=1", "`oldest` is there twice"},
+      {"LHC1 saved files=", "`step` is missing"},
+      {"LHC1 saved step=1", "`files` is missing"},
+      {saved("head:1"), no_file},
+      {saved("head:1:" + hash + ":1"), no_file},
+      {saved(":1:" + hash), no_file},
+      {saved("../head:1:" + hash), no_file},
+      {saved("/head:1:" + hash), no_file},
+      {saved(".head:1:" + hash), no_file},
+      {saved("Head:1:" + hash), no_file},  // a file system may not tell it from `head`
+      {saved(std::string(256, 'a') + ":1:" + hash), no_file},
+      {saved("head:-1:" + hash), no_file},
+      {saved("head:18446744073709551616:" + hash), no_file},
+      {saved("head:1:" + hash.substr(1)), no_file},
+      {saved("head:1:" + hash + "0"), no_file},
+      {saved("head:1:0123456789ABCDEF0123456789abcdef"), no_file},
+      {saved("head:1:" + hash + ","), "files is ``"},
+      {saved("head:1:" + hash + ",,head:1:" + hash), "files is ``"},
+      {measured("0:1"), no_sent},
+      {measured("0:1:2:3"), no_sent},
+      {measured("-1:1:1"), no_sent},
+      {measured("2147483648:1:1"), no_sent},
+      {measured("0:x:1"), no_sent},
+      {measured("0:1:18446744073709551616"), no_sent},
+      {measured("0:1:1,"), "sent is ``"},
+      {"LHC1 measured step=268435456 origin=1 start=0x1p+0 compute=0x1p+0 wait=0x1p+0 "
+       "reduce=0x1p+0 commit=0x1p+0 update=0x1p+0 sent=",
+       "step is `268435456`"},
+      {"LHC1 measured step=1 origin=1 start=0x1p+0 compute=0x1p+0 wait=0x1p+0 reduce=0x1p+0 "
+       "commit=0x1p+0 sent=",
+       "`update` is missing"},
+      {"LHC1 measured step=1 origin=0x1 start=0x1p+0 compute=0x1p+0 wait=0x1p+0 reduce=0x1p+0 "
+       "commit=0x1p+0 update=0x1p+0 sent=",
+       "origin is `0x1`"},
+      {times("0x1p+0"), no_span},
+      {times("0x1p+0:0x1p+0:0x1p+0"), no_span},
+      {times("1:2"), no_span},
+      {times(":0x1p+0"), no_span},
+      {times("0x1p+0:"), no_span},
+      {times("0x1p+0:0x1p+0,"), "spans is ``"},
+      {"LHC1 times step=1 spans=", "`origin` is missing"},
+  };
+  for (const auto& [text, message] : cases) {
+    EXPECT_NE(error_of(text).find(message), std::string::npos) << text << "\n" << error_of(text);
+  }
+}
+
+TEST(ControlMessages, the_longest_lists_are_read_and_the_next_item_is_refused) {
+  const auto parts = [](std::size_t count) {
+    Saved saved;
+    saved.files.assign(count, file_of("a", 1, {1, 2}));
+    Times times;
+    times.spans.assign(count, {1, 2});
+    Measured measured;
+    measured.sent.assign(count, {1, 2, 3});
+    return std::vector<ControlMessage>{saved, times, measured};
+  };
+  // Lists of 32768 items of 37, 14 and 6 bytes; the first is longer than a message may be.
+  const auto fit = parts(kStageTensorsMax);
+  EXPECT_EQ(error_of(control_text(fit[0])), "a control message is too long");
+  EXPECT_EQ(error_of(control_text(fit[1])), "");
+  EXPECT_EQ(error_of(control_text(fit[2])), "");
+  const auto more = parts(kStageTensorsMax + 1);
+  EXPECT_NE(error_of(control_text(more[1])).find("within the longest list"), std::string::npos);
+  EXPECT_NE(error_of(control_text(more[2])).find("within the longest list"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace longhaul
