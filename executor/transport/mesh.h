@@ -4,8 +4,8 @@
 // A message is named by (term, operation, segment, sender): see encode_operation in frame.h. It is
 // sent once and received once; the receiver posts a buffer of exactly its size, before or after it
 // arrives. What arrives before its receive is posted waits in a store of bounded size (see
-// MeshLimits); overflow is an error of the peer's connection. Order between messages is not
-// promised.
+// MeshLimits); a sender that runs ahead waits before it is full (send_window.h), and overflow is an
+// error of the peer's connection. Order between messages is not promised.
 //
 // Everything happens in tasks of the process's event loop; completions are posted, never called
 // from inside send or receive.

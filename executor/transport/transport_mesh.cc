@@ -11,6 +11,7 @@
 
 #include "core/topology.h"
 #include "executor/transport/incoming_message.h"
+#include "executor/transport/send_window.h"
 
 namespace longhaul {
 namespace {
@@ -28,13 +29,6 @@ constexpr std::size_t kPieceGrain = std::size_t{1} << 10;
 constexpr std::size_t kRefusalMax = 1024;  // bytes of a refusal's text that are taken
 constexpr Seconds kRedialMin{0.05};
 constexpr Seconds kRedialMax{1.0};
-
-struct MessageName {
-  std::uint32_t term;
-  std::uint64_t operation;
-  std::uint32_t segment;
-  auto operator<=>(const MessageName&) const = default;
-};
 
 MessageName name_of(const FrameHeader& header) {
   return {header.term, header.operation, header.segment};
@@ -107,8 +101,7 @@ class MeshStream : public ConnectionHandler {
 /// The streams to one rank, and the messages that are on their way over them.
 class MeshLink {
  public:
-  MeshLink(TransportMesh::Core& owner, int rank, int stream_count)
-      : core(owner), peer(rank), streams(static_cast<std::size_t>(stream_count)) {}
+  MeshLink(TransportMesh::Core& owner, int rank, int stream_count);
 
   MeshStream& add(int index, std::unique_ptr<Connection> connection) {
     auto& place = streams[static_cast<std::size_t>(index)];
@@ -118,7 +111,10 @@ class MeshLink {
   bool is_established() const { return greeted == streams.size(); }
 
   void pump();
+  void send(const MessageName& name, std::span<const std::byte> payload, Task sent);
   void receive(const MessageName& name, std::span<std::byte> buffer, Task task);
+  /// The peer has asked for a message.
+  void credited(const FrameHeader& header);
   void set_term(std::uint32_t term);
   void forget_all();
 
@@ -139,7 +135,8 @@ class MeshLink {
   // Owners: the queue and the frames in flight, which borrow the message's payload.
   std::deque<std::shared_ptr<Outgoing>> outgoing;
   std::deque<std::string> controls;
-  std::size_t early_bytes = 0;  // with those still being read
+  std::deque<MessageName> credits;  // to be told
+  std::size_t early_bytes = 0;      // with those still being read
 
  private:
   std::size_t piece_bytes(std::size_t message) const;
@@ -148,9 +145,12 @@ class MeshLink {
   void adopt_early(IncomingMessage& message);
   void complete(std::map<MessageName, IncomingMessage>::iterator message);
   std::string describe(const MessageName& name, const std::string& what) const;
+  void release(const std::vector<MessageName>& names);
 
   std::map<MessageName, IncomingMessage> incoming_;
-  std::size_t last_used_ = 0;  // stream
+  SendWindow window_;
+  std::map<MessageName, std::shared_ptr<Outgoing>> waiting_;  // for the window
+  std::size_t last_used_ = 0;                                 // stream
 };
 
 struct TransportMesh::Core : std::enable_shared_from_this<TransportMesh::Core> {
@@ -318,6 +318,8 @@ void MeshStream::received(Connection&, const FrameHeader& header,
       return core.post_flush();
     case FrameType::kData:
       return link.take_data(header, how, piece_);
+    case FrameType::kCredit:
+      return link.credited(header);
     default:
       return;
   }
@@ -352,6 +354,40 @@ void MeshStream::send(FrameHeader header, std::span<const std::byte> payload, Ta
 }
 
 // ---- Messages over the streams of a link.
+
+/// Half of what the peer takes: frames' headers and control messages need room, too.
+MeshLink::MeshLink(TransportMesh::Core& owner, int rank, int stream_count)
+    : core(owner),
+      peer(rank),
+      streams(static_cast<std::size_t>(stream_count)),
+      window_(owner.limits.early_bytes / 2) {}
+
+void MeshLink::send(const MessageName& name, std::span<const std::byte> payload, Task sent) {
+  auto message = std::make_shared<Outgoing>(Outgoing{name, payload, std::move(sent)});
+  if (window_.may_leave(name, cost(payload.size()))) {
+    outgoing.push_back(std::move(message));
+    return pump();
+  }
+  waiting_[name] = std::move(message);
+}
+
+void MeshLink::credited(const FrameHeader& header) {
+  if (header.term < core.term) return;
+  release(window_.credit(name_of(header)));
+  if (window_.has_too_many_credits()) {
+    core.lose(*this, fmt::format("rank {} asks for more messages than a step has", peer));
+  }
+}
+
+void MeshLink::release(const std::vector<MessageName>& names) {
+  for (const MessageName& name : names) {
+    const auto message = waiting_.find(name);
+    if (message == waiting_.end()) continue;
+    outgoing.push_back(std::move(message->second));
+    waiting_.erase(message);
+  }
+  if (!names.empty()) pump();
+}
 
 std::string MeshLink::describe(const MessageName& name, const std::string& what) const {
   return fmt::format("message {:#x}/{} of rank {} {}", name.operation, name.segment, peer, what);
@@ -427,7 +463,9 @@ void MeshLink::receive(const MessageName& name, std::span<std::byte> buffer, Tas
                                                        buffer.size())));
   }
   adopt_early(incoming);
+  credits.push_back(name);
   if (incoming.is_complete()) complete(message);
+  pump();
 }
 
 void MeshLink::complete(std::map<MessageName, IncomingMessage>::iterator message) {
@@ -462,6 +500,15 @@ MeshStream* MeshLink::stream_for(std::size_t payload) {
 /// Gives the streams their next frames.
 void MeshLink::pump() {
   while (!is_over) {
+    if (!credits.empty() && streams[0] && streams[0]->has_room(0)) {
+      FrameHeader header = core.header(FrameType::kCredit);
+      header.term = credits.front().term;
+      header.operation = credits.front().operation;
+      header.segment = credits.front().segment;
+      credits.pop_front();
+      streams[0]->send(header, {}, [] {});
+      continue;
+    }
     if (!controls.empty() && streams[0]->has_room(controls.front().size())) {
       const auto text = std::make_shared<const std::string>(std::move(controls.front()));
       controls.pop_front();
@@ -506,6 +553,9 @@ void MeshLink::send_piece(MeshStream& stream, std::size_t size) {
 
 void MeshLink::set_term(std::uint32_t term) {
   std::erase_if(outgoing, [&](const auto& message) { return message->name.term < term; });
+  std::erase_if(waiting_, [&](const auto& message) { return message.first.term < term; });
+  std::erase_if(credits, [&](const MessageName& name) { return name.term < term; });
+  release(window_.set_term(term));
   for (auto message = incoming_.begin();
        message != incoming_.end() && message->first.term < term;) {
     IncomingMessage& incoming = message->second;
@@ -530,6 +580,7 @@ void MeshLink::forget_all() {
   // The tasks' destructors are the callers' code, so they run when this link is in order again.
   const auto messages = std::exchange(incoming_, {});
   const auto not_sent = std::exchange(outgoing, {});
+  const auto not_admitted = std::exchange(waiting_, {});
 }
 
 // ---- Making the mesh, and losing parts of it.
@@ -775,9 +826,7 @@ void TransportMesh::send(int peer, std::uint64_t operation, std::uint32_t segmen
                          std::span<const std::byte> payload, Task sent) {
   MeshLink& link = core_->link(peer);
   if (link.is_over) return;
-  const MessageName name{core_->term, operation, segment};
-  link.outgoing.push_back(std::make_shared<Outgoing>(Outgoing{name, payload, std::move(sent)}));
-  link.pump();
+  link.send({core_->term, operation, segment}, payload, std::move(sent));
 }
 
 void TransportMesh::receive(int peer, std::uint64_t operation, std::uint32_t segment,

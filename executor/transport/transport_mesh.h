@@ -26,6 +26,8 @@
 // the order of the calls. Control messages travel on stream 0, which data takes last, and before
 // the data that waits. The header's `stream` is that of the connection in every frame.
 //
+// A CREDIT frame (term, operation, segment) asks for a message: its receive has been posted.
+//
 // Control messages have no term: they are what terms are agreed with. A peer of whose streams one
 // ends is lost with all of them, and stays lost.
 //

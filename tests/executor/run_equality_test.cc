@@ -82,6 +82,8 @@ std::vector<Case> close_cases() {
   add("four_pipelines", {.micro_batches = {2, 2, 2, 2}});
   add("two_by_four", {.layers = {2, 2}, .micro_batches = {2, 2, 2, 2}});
   add("four_by_two", {.layers = {1, 1, 1, 1}, .micro_batches = {4, 4}});
+  // Less room than one boundary tensor or shard: everything waits to be asked for.
+  add("little_room", {.layers = {2, 2}, .micro_batches = {4, 4}, .early_bytes = 1500});
   add("uneven_pipelines", {.layers = {1, 3}, .micro_batches = {1, 5, 2}});
   add("untied_pipelines", {.layers = {1, 3}, .micro_batches = {3, 5}, .tied = false});
   return cases;

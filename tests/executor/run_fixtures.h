@@ -75,6 +75,7 @@ struct RunOptions {
   std::uint64_t seed = 1;  // of the simulated world
   double jitter = 0;
   ControlLimits limits = {};
+  std::size_t early_bytes = MeshLimits{}.early_bytes;
 };
 
 inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
@@ -234,6 +235,7 @@ class SimRun {
         loop(options.seed, options.jitter),
         network(loop, options.seed),
         disks(disks_of_run),
+        early_bytes_(options.early_bytes),
         train_(train),
         validation_(validation) {
     network.set_default_link({milliseconds(2), BytesPerSecond(50e6)});
@@ -325,6 +327,7 @@ class SimRun {
     config.rank = rank;
     config.job = spec.id;
     config.term = spec.term;
+    config.limits.early_bytes = early_bytes_;
     config.deadline = Seconds(20);
     connect_mesh(*process.transport, loop, std::move(config),
                  [this, rank](Result<std::unique_ptr<TransportMesh>> mesh) {
@@ -389,6 +392,7 @@ class SimRun {
     process.worker->start();
   }
 
+  const std::size_t early_bytes_;
   SequenceSource& train_;
   SequenceSource& validation_;
   std::vector<std::string> addresses_;
