@@ -21,6 +21,9 @@
 namespace longhaul {
 namespace {
 
+/// Share of the cores that the real work of an emulation may fill. At a half, whatever else runs on
+/// the machine made a few percent of the work late.
+constexpr double kBusyCores = 1.0 / 3;
 constexpr std::uint64_t kJobBytesMax = std::uint64_t{1} << 20;
 
 int device_of(const LaunchPlan& plan, int cell) {
@@ -267,7 +270,7 @@ Result<Dilation> choose_dilation(const LaunchPlan& plan, int cores) {
   Dilation dilation;
   dilation.real_step_s =
       micro_batches * (forward_s + backward_s + (plan.job.recompute ? forward_s : 0));
-  const double busy = dilation.real_step_s / (plan.predicted.step.value() * cores / 2);
+  const double busy = dilation.real_step_s / (plan.predicted.step.value() * cores * kBusyCores);
 
   // A stage's real work is its share of the model's.
   const double model_forward = stage_work(model, {model.layers, true, true}, 1).forward.value();
@@ -283,7 +286,7 @@ Result<Dilation> choose_dilation(const LaunchPlan& plan, int cores) {
   const double needed = std::max({1.0, busy, piece});
   dilation.factor = std::ceil(needed * 20 - 1e-9) / 20;  // steps of 0.05
   dilation.reason = needed == 1.0    ? "the real work fits"
-                    : needed == busy ? "the real work fills half of the cores"
+                    : needed == busy ? "the real work fills a third of the cores"
                                      : "a stage's real work takes half of its device's time";
   return dilation;
 }

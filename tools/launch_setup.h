@@ -59,7 +59,7 @@ struct Dilation {
   std::string reason;
 };
 /// How much slower than emulated time the wall must run so that the real work fits: it fills at
-/// most half of the cores, and no piece of it takes longer than half of its table's time. From a
+/// most a third of the cores, and no piece of it takes longer than half of its table's time. From a
 /// timed micro-batch on this machine, which takes a second or two.
 Result<Dilation> choose_dilation(const LaunchPlan& plan, int cores);
 
