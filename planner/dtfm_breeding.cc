@@ -157,6 +157,18 @@ DtfmStages stages_of(const DtfmTypes& types, const DtfmPartition& partition) {
   return stages;
 }
 
+DtfmPartition partition_of(const DtfmTypes& types, const DtfmStages& stages) {
+  std::vector<std::size_t> next(types.members.size(), 0);
+  DtfmPartition partition;
+  for (const DtfmComposition& stage : stages) {
+    std::vector<int>& group = partition.emplace_back();
+    for (std::size_t type = 0; type < stage.size(); ++type) {
+      for (int k = 0; k < stage[type]; ++k) group.push_back(types.members[type][next[type]++]);
+    }
+  }
+  return partition;
+}
+
 std::vector<DtfmStages> structured_layouts(const DtfmTypes& types) {
   DtfmPartition pipelines_contiguous(static_cast<std::size_t>(types.stages));
   DtfmPartition stages_contiguous(static_cast<std::size_t>(types.stages));

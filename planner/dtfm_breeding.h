@@ -14,6 +14,8 @@ namespace longhaul {
 using DtfmStages = std::vector<DtfmComposition>;
 
 DtfmStages stages_of(const DtfmTypes& types, const DtfmPartition& partition);
+/// Gives every stage the devices that it wants of each type, in ascending order.
+DtfmPartition partition_of(const DtfmTypes& types, const DtfmStages& stages);
 
 /// The layouts that people write by hand: devices in order with each pipeline contiguous, devices
 /// in order with each stage contiguous, and runs of equal stages (below) of every length.

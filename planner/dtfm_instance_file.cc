@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -70,6 +72,43 @@ Result<std::vector<double>> parse_dtfm_matrix(std::string_view text, const std::
                       fmt::format("{} lines where {} are wanted", line_number, size));
   }
   return matrix;
+}
+
+Result<DtfmInstance> load_dtfm_matrices(const std::string& latency_file,
+                                        const std::string& bandwidth_file) {
+  LH_ASSIGN(const std::string latencies, read_text(latency_file));
+  const std::string_view first_line = std::string_view(latencies).substr(0, latencies.find('\n'));
+  const std::ptrdiff_t columns = std::ranges::count(first_line, ',') + 1;
+  if (columns > kDevicesMax) {
+    return invalid_at(
+        {latency_file, 1, 1},
+        fmt::format("{} numbers; at most {} devices can be read", columns, kDevicesMax));
+  }
+  DtfmInstance instance;
+  instance.devices = static_cast<int>(columns);
+  LH_ASSIGN(instance.latency_s, parse_dtfm_matrix(latencies, latency_file, instance.devices));
+  LH_ASSIGN(instance.gbit_per_s, load_matrix(bandwidth_file, instance.devices));
+  for (std::size_t k = 0; k < instance.latency_s.size(); ++k) {
+    const auto size = static_cast<std::size_t>(instance.devices);
+    const std::size_t from = k / size;
+    const std::size_t to = k % size;
+    if (from == to) continue;  // never read
+    const int line = static_cast<int>(from) + 1;
+    const double latency = instance.latency_s[k];
+    if (!std::isfinite(latency) || latency < 0) {
+      return invalid_at(
+          {latency_file, line, 0},
+          fmt::format("the latency from device {} to {} cannot be {} ms", from, to, latency));
+    }
+    const double rate = instance.gbit_per_s[k];
+    if (!std::isfinite(rate) || rate <= 0) {
+      return invalid_at(
+          {bandwidth_file, line, 0},
+          fmt::format("the rate from device {} to {} cannot be {} Gbit/s", from, to, rate));
+    }
+  }
+  for (double& latency : instance.latency_s) latency /= 1e3;
+  return instance;
 }
 
 Result<DtfmInstance> load_dtfm_instance(const std::string& folder, const std::string& name) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -278,18 +279,6 @@ void run_island(Island& island, int index, int round, const DtfmSearchOptions& o
   }
 }
 
-DtfmPartition devices_of(const DtfmTypes& types, const DtfmStages& stages) {
-  std::vector<std::size_t> next(types.members.size(), 0);
-  DtfmPartition partition;
-  for (const DtfmComposition& stage : stages) {
-    std::vector<int>& group = partition.emplace_back();
-    for (std::size_t type = 0; type < stage.size(); ++type) {
-      for (int k = 0; k < stage[type]; ++k) group.push_back(types.members[type][next[type]++]);
-    }
-  }
-  return partition;
-}
-
 }  // namespace
 
 DtfmSearchResult dtfm_search(const DtfmInstance& instance, const DtfmSearchOptions& options) {
@@ -300,6 +289,7 @@ DtfmSearchResult dtfm_search(const DtfmInstance& instance, const DtfmSearchOptio
   std::vector<Candidate> population;
   DtfmSearchResult result;
   int rounds_without_gain = 0;
+  std::optional<double> lower_bound;
   while (result.rounds < std::max(1, options.rounds)) {
     parallel_for(kIslands, options.threads, [&](int i) {
       run_island(islands[static_cast<std::size_t>(i)], i, result.rounds, options, layouts,
@@ -318,13 +308,17 @@ DtfmSearchResult dtfm_search(const DtfmInstance& instance, const DtfmSearchOptio
     if (options.on_round) {
       options.on_round({result.rounds, result.evaluations, population.front().total});
     }
+    if (options.lower_bound && first) {
+      lower_bound = options.lower_bound(population.front().total);
+    }
+    if (lower_bound && population.front().total <= *lower_bound) break;
     if (options.patience > 0 && rounds_without_gain >= options.patience) break;
     if (options.should_stop && options.should_stop()) break;
   }
 
   DtfmPlacement best(islands.front().pricer, population.front().stages);
   shorten_path(best, types.stages <= kExactPathStages);
-  const DtfmPartition partition = devices_of(types, best.stages());
+  const DtfmPartition partition = partition_of(types, best.stages());
   std::vector<int> in_order(partition.size());
   std::iota(in_order.begin(), in_order.end(), 0);
   result.partition = arrange_dtfm(instance, partition, in_order);

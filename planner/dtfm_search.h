@@ -32,6 +32,9 @@ struct DtfmSearchOptions {
   int rounds = 40;
   std::int64_t evaluations_per_round = 100'000;
   int patience = 12;  // rounds without improvement after which the search stops; 0: never
+  /// Asked once, after the first round, with the lowest cost so far: a lower bound for all
+  /// placements, at which the search stops. May be empty.
+  std::function<double(double best_total_s)> lower_bound;
   std::function<bool()> should_stop;                  // asked after each round; may be empty
   std::function<void(const DtfmProgress&)> on_round;  // told after each round; may be empty
 };

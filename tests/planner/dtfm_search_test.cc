@@ -4,84 +4,20 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "core/rng.h"
 #include "planner/dtfm_breeding.h"
-#include "planner/dtfm_instance_file.h"
 #include "planner/dtfm_placement.h"
 #include "planner/parallel.h"
+#include "tests/planner/dtfm_fixtures.h"
 
 namespace longhaul {
 namespace {
 
-const std::string kGolden = LONGHAUL_SOURCE_DIR "/tests/golden/dtfm";
-
-DtfmInstance golden(const std::string& name) {
-  auto instance = load_dtfm_instance(kGolden, name);
-  EXPECT_TRUE(instance) << instance.error().text();
-  return *instance;
-}
-
-double best_known(const std::string& name) {
-  return nlohmann::json::parse(std::ifstream(kGolden + "/best.json")).at(name);
-}
-
-struct Shape {
-  int stages;
-  int replicas;
-};
-
-/// Devices in random sites; one latency and one rate for each pair of sites (and direction).
-DtfmInstance random_instance(const Shape& shape, int sites, bool symmetric, Rng& rng) {
-  DtfmInstance instance;
-  instance.stages = shape.stages;
-  instance.replicas = shape.replicas;
-  instance.devices = shape.stages * shape.replicas;
-  instance.gradient_gb = 0.65;
-  instance.activation_gb = 0.47;
-  std::vector<std::size_t> site;
-  for (int i = 0; i < instance.devices; ++i)
-    site.push_back(rng.index(static_cast<std::size_t>(sites)));
-  const auto width = static_cast<std::size_t>(sites);
-  std::vector<double> latency(width * width);
-  std::vector<double> rate(width * width);
-  for (std::size_t a = 0; a < width; ++a) {
-    for (std::size_t b = 0; b < width; ++b) {
-      latency[a * width + b] = a == b ? 0.005 : 0.01 + 0.2 * rng.uniform();
-      rate[a * width + b] = a == b ? 2 : 0.3 + rng.uniform();
-      if (symmetric && b < a) {
-        latency[a * width + b] = latency[b * width + a];
-        rate[a * width + b] = rate[b * width + a];
-      }
-    }
-  }
-  for (const std::size_t a : site) {
-    for (const std::size_t b : site) {
-      instance.latency_s.push_back(latency[a * width + b]);
-      instance.gbit_per_s.push_back(rate[a * width + b]);
-    }
-  }
-  return instance;
-}
-
-DtfmPartition expand(const DtfmTypes& types, const DtfmStages& stages) {
-  std::vector<std::size_t> next(types.members.size(), 0);
-  DtfmPartition partition;
-  for (const DtfmComposition& stage : stages) {
-    partition.emplace_back();
-    for (std::size_t t = 0; t < stage.size(); ++t) {
-      for (int k = 0; k < stage[t]; ++k) partition.back().push_back(types.members[t].at(next[t]++));
-    }
-  }
-  return partition;
-}
-
 TEST(DtfmTypes, devices_of_one_site_are_one_type) {
   // 8 instances of 4 GPUs, and 32 single GPUs that all see everybody the same way.
-  const DtfmTypes types = DtfmTypes::of(golden("case1_spot"));
+  const DtfmTypes types = DtfmTypes::of(golden_dtfm("case1_spot"));
   EXPECT_EQ(types.count, 9);
   EXPECT_EQ(types.members[0], (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(types.members[8].size(), 32u);
@@ -90,10 +26,11 @@ TEST(DtfmTypes, devices_of_one_site_are_one_type) {
 TEST(DtfmPlacement, price_after_any_changes_equals_a_fresh_evaluation) {
   Rng rng("moves", 1);
   for (int trial = 0; trial < 24; ++trial) {
-    const Shape shape = {2 + static_cast<int>(rng.below(6)), 1 + static_cast<int>(rng.below(9))};
+    const DtfmShape shape = {2 + static_cast<int>(rng.below(6)),
+                             1 + static_cast<int>(rng.below(9))};
     // Both many devices of few types and nearly every device a type of its own.
     const int sites = 2 + static_cast<int>(rng.below(trial % 2 ? 40 : 5));
-    const DtfmInstance instance = random_instance(shape, sites, trial % 3 != 0, rng);
+    const DtfmInstance instance = random_dtfm(shape, sites, trial % 3 != 0, rng);
     const DtfmTypes types = DtfmTypes::of(instance);
     DtfmPricer pricer(types);
     DtfmPlacement placement(pricer, random_runs(types, rng));
@@ -120,7 +57,7 @@ TEST(DtfmPlacement, price_after_any_changes_equals_a_fresh_evaluation) {
         }
       }
       placement.settle();
-      const DtfmPartition partition = expand(types, placement.stages());
+      const DtfmPartition partition = partition_of(types, placement.stages());
       ASSERT_TRUE(check_dtfm_partition(instance, partition));
       EXPECT_NEAR(placement.total(), evaluate_dtfm_in_order(instance, partition).total_s, 1e-12);
       DtfmPricer fresh_pricer(types);
@@ -142,12 +79,12 @@ TEST(DtfmPlacement, price_after_any_changes_equals_a_fresh_evaluation) {
 TEST(DtfmBreeding, every_candidate_uses_every_device_once) {
   Rng rng("breeding", 1);
   for (int trial = 0; trial < 40; ++trial) {
-    const Shape shape = {1 + static_cast<int>(rng.below(8)), 1 + static_cast<int>(rng.below(8))};
-    const DtfmInstance instance =
-        random_instance(shape, 1 + static_cast<int>(rng.below(9)), true, rng);
+    const DtfmShape shape = {1 + static_cast<int>(rng.below(8)),
+                             1 + static_cast<int>(rng.below(8))};
+    const DtfmInstance instance = random_dtfm(shape, 1 + static_cast<int>(rng.below(9)), true, rng);
     const DtfmTypes types = DtfmTypes::of(instance);
     const auto is_partition = [&](const DtfmStages& stages) {
-      return check_dtfm_partition(instance, expand(types, stages)).has_value();
+      return check_dtfm_partition(instance, partition_of(types, stages)).has_value();
     };
     for (const DtfmStages& layout : structured_layouts(types)) EXPECT_TRUE(is_partition(layout));
     DtfmStages parent = random_runs(types, rng);
@@ -160,36 +97,19 @@ TEST(DtfmBreeding, every_candidate_uses_every_device_once) {
   }
 }
 
-/// The lowest cost of all ordered partitions.
-double brute_force(const DtfmInstance& instance) {
-  std::vector<int> label;
-  for (int s = 0; s < instance.stages; ++s) {
-    label.insert(label.end(), static_cast<std::size_t>(instance.replicas), s);
-  }
-  double best = 1e300;
-  do {
-    DtfmPartition partition(static_cast<std::size_t>(instance.stages));
-    for (std::size_t device = 0; device < label.size(); ++device) {
-      partition[static_cast<std::size_t>(label[device])].push_back(static_cast<int>(device));
-    }
-    best = std::min(best, evaluate_dtfm_in_order(instance, partition).total_s);
-  } while (std::ranges::next_permutation(label).found);
-  return best;
-}
-
 TEST(DtfmSearch, equals_brute_force_on_small_instances) {
   Rng rng("small instances", 1);
-  const Shape shapes[] = {{2, 3}, {3, 2}, {6, 1}, {2, 4}, {4, 2}, {1, 7}, {7, 1}};
+  const DtfmShape shapes[] = {{2, 3}, {3, 2}, {6, 1}, {2, 4}, {4, 2}, {1, 7}, {7, 1}};
   for (int trial = 0; trial < 56; ++trial) {
     const bool symmetric = trial % 4 != 3;
     const DtfmInstance instance =
-        random_instance(shapes[trial % 7], 1 + static_cast<int>(rng.below(8)), symmetric, rng);
+        random_dtfm(shapes[trial % 7], 1 + static_cast<int>(rng.below(8)), symmetric, rng);
     DtfmSearchOptions options;
     options.rounds = 5;
     options.evaluations_per_round = 8'000;
     const DtfmSearchResult found = dtfm_search(instance, options);
     ASSERT_TRUE(check_dtfm_partition(instance, found.partition));
-    EXPECT_NEAR(found.cost.total_s, brute_force(instance), 1e-12) << "trial " << trial;
+    EXPECT_NEAR(found.cost.total_s, cheapest_of_all(instance).total_s, 1e-12) << "trial " << trial;
     if (symmetric) {
       EXPECT_NEAR(found.cost.total_s, evaluate_dtfm(instance, found.partition).total_s, 1e-12);
     }
@@ -197,7 +117,7 @@ TEST(DtfmSearch, equals_brute_force_on_small_instances) {
 }
 
 TEST(DtfmSearch, thread_count_does_not_change_the_answer) {
-  const DtfmInstance instance = golden("hardA_worldwide8_uneven");
+  const DtfmInstance instance = golden_dtfm("hardA_worldwide8_uneven");
   DtfmSearchOptions options;
   options.rounds = 3;
   options.evaluations_per_round = 40'000;
@@ -214,10 +134,11 @@ TEST(DtfmSearch, thread_count_does_not_change_the_answer) {
 TEST(DtfmSearch, published_cases_reach_the_best_known_cost) {
   for (const char* name :
        {"case0_datacenter", "case1_spot", "case2_multidc", "case3_regional", "case4_worldwide"}) {
-    const DtfmInstance instance = golden(name);
+    const DtfmInstance instance = golden_dtfm(name);
     const DtfmSearchResult found = dtfm_search(instance, {});
     ASSERT_TRUE(check_dtfm_partition(instance, found.partition));
-    EXPECT_NEAR(evaluate_dtfm(instance, found.partition).total_s, best_known(name), 1e-9) << name;
+    EXPECT_NEAR(evaluate_dtfm(instance, found.partition).total_s, best_known_dtfm(name), 1e-9)
+        << name;
     // Row d of the partition is a pipeline: its hops are within the cost.
     double sum = 0;
     for (std::size_t s = 1; s < found.partition.size(); ++s) {
@@ -233,7 +154,7 @@ TEST(DtfmSearch, published_cases_reach_the_best_known_cost) {
 }
 
 TEST(DtfmSearch, stops_after_a_whole_round_and_reports_each) {
-  const DtfmInstance instance = golden("case2_multidc");
+  const DtfmInstance instance = golden_dtfm("case2_multidc");
   std::vector<DtfmProgress> seen;
   DtfmSearchOptions options;
   options.evaluations_per_round = 20'000;
@@ -254,7 +175,7 @@ TEST(DtfmSearch, patience_counts_rounds_without_gain) {
   DtfmSearchOptions options;
   options.patience = 3;
   options.evaluations_per_round = 100;
-  EXPECT_EQ(dtfm_search(random_instance({2, 2}, 1, true, rng), options).rounds, 4);
+  EXPECT_EQ(dtfm_search(random_dtfm({2, 2}, 1, true, rng), options).rounds, 4);
 }
 
 TEST(ParallelFor, every_piece_runs_once) {
@@ -273,14 +194,15 @@ TEST(DtfmSearchSlowRelease, harder_and_larger_instances_reach_the_lowest_costs_f
                                                    {"case4_worldwide_N256_way8", 55.578287065555},
                                                    {"case4_worldwide_N512_way8", 57.963537065555}};
   for (const auto& [name, cost] : lowest) {
-    const DtfmInstance instance = golden(name);
+    const DtfmInstance instance = golden_dtfm(name);
     for (const std::uint64_t seed : {1u, 2u, 3u}) {
       DtfmSearchOptions options;
       options.seed = seed;
       options.threads = 2;
       const DtfmSearchResult found = dtfm_search(instance, options);
       EXPECT_LE(found.cost.total_s, cost + 1e-9) << name << " seed " << seed;
-      EXPECT_LE(found.cost.total_s, best_known(name) * (1 + 1e-12)) << name << " seed " << seed;
+      EXPECT_LE(found.cost.total_s, best_known_dtfm(name) * (1 + 1e-12))
+          << name << " seed " << seed;
       EXPECT_NEAR(evaluate_dtfm(instance, found.partition).total_s, found.cost.total_s, 1e-9);
     }
   }
@@ -292,7 +214,7 @@ TEST(DtfmSearchSlowRelease, published_cases_do_not_depend_on_the_seed) {
     for (std::uint64_t seed = 2; seed < 12; ++seed) {
       DtfmSearchOptions options;
       options.seed = seed;
-      EXPECT_NEAR(dtfm_search(golden(name), options).cost.total_s, best_known(name), 1e-9)
+      EXPECT_NEAR(dtfm_search(golden_dtfm(name), options).cost.total_s, best_known_dtfm(name), 1e-9)
           << name << " seed " << seed;
     }
   }
