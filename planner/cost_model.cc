@@ -18,7 +18,9 @@ std::size_t at(int i) {
 
 }  // namespace
 
-Problem::Problem(const Topology& topology, const Job& job) : topology_(topology), job_(job) {
+Problem::Problem(const Topology& topology, const Job& job, const std::vector<char>& admitted,
+                 const Goal& goal)
+    : topology_(topology), job_(job), goal_(goal) {
   const double sequences = 1;
   for (int d = 0; d < topology.device_count(); ++d) {
     const DeviceKind& kind = topology.kind_of(d);
@@ -27,10 +29,12 @@ Problem::Problem(const Topology& topology, const Job& job) : topology_(topology)
     overhead_.push_back(kind.overhead.value());
     memory_.push_back((kind.memory - kind.reserved).value());
     update_.push_back(update_time(kind, sequences).value());
+    usd_per_second_.push_back(kind.usd_per_hour / 3600);
     node_.push_back(topology.node_of(d));
     site_.push_back(topology.site_of(d));
     kind_.push_back(topology.devices[at(d)].kind);
-    if (rate > FlopsPerSecond(0)) usable_.push_back(d);
+    const bool may = admitted.empty() || admitted[at(d)] != 0;
+    if (may && rate > FlopsPerSecond(0)) usable_.push_back(d);
   }
   sites_ = topology.site_count();
   for (int a = 0; a < sites_; ++a) {
@@ -55,9 +59,28 @@ Problem::Problem(const Topology& topology, const Job& job) : topology_(topology)
   std::sort(usable_.begin(), usable_.end(), [&](int a, int b) {
     return std::pair(seconds_per_flop_[at(a)], a) < std::pair(seconds_per_flop_[at(b)], b);
   });
+  for (const int a : usable_) {
+    for (const int b : usable_) {
+      if (a != b) fastest_rate_ = std::max(fastest_rate_, this->rate(a, b));
+    }
+  }
 }
 
 Bound lower_bound(const Problem& problem, const Grid& grid) {
+  const std::vector<Bound> bounds = lower_bounds(problem, grid);
+  return *std::max_element(bounds.begin(), bounds.end(),
+                           [](const Bound& a, const Bound& b) { return a.seconds < b.seconds; });
+}
+
+double least_usd(const Problem& problem, const Grid& grid, const Bound& bound) {
+  std::vector<double> prices;
+  for (const int device : problem.usable()) prices.push_back(problem.usd_per_second(device));
+  std::sort(prices.begin(), prices.end());
+  return bound.seconds *
+         std::accumulate(prices.begin(), prices.begin() + grid.stages * grid.pipelines, 0.0);
+}
+
+std::vector<Bound> lower_bounds(const Problem& problem, const Grid& grid) {
   const Job& job = problem.job();
   const std::vector<int>& usable = problem.usable();
   const int devices = grid.stages * grid.pipelines;
@@ -79,12 +102,7 @@ Bound lower_bound(const Problem& problem, const Grid& grid) {
 
   // Exchange: whichever stage ends last still has at least one layer to reduce. A member sends each
   // owner its shard and gets the sum back, over D - 1 links at once, each no faster than the best.
-  double fastest_link = 0;
-  for (const int a : usable) {
-    for (const int b : usable) {
-      if (a != b) fastest_link = std::max(fastest_link, problem.rate(a, b));
-    }
-  }
+  const double fastest_link = problem.fastest_rate();
   double exchange = 0;
   if (grid.pipelines > 1 && std::isfinite(fastest_link)) {
     const double shard = layer_parameters(job.model) / grid.pipelines;
@@ -103,8 +121,8 @@ Bound lower_bound(const Problem& problem, const Grid& grid) {
     }
     return least * model_parameters(job.model) / grid.stages;
   }();
-  if (path > compute) return {path + exchange + update, "one micro-batch through all stages"};
-  return {compute + exchange + update, fmt::format("compute of the {} fastest devices", devices)};
+  return {{compute + exchange + update, fmt::format("compute of the {} fastest devices", devices)},
+          {path + exchange + update, "one micro-batch through all stages"}};
 }
 
 Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(problem), grid_(grid) {
@@ -379,6 +397,7 @@ double Evaluator::reduce_time(double elements) {
       add_load(downlink_slot(b), 2 * all);
     }
     add_load(uplink_slot(a), 2 * leaving);
+    exchange_usd_ += 2 * leaving * problem_.egress_usd_per_byte(a);
   }
   return 2 * (slowest + farthest);
 }
@@ -414,6 +433,24 @@ double Evaluator::commit_time(const Candidate& candidate, int* coordinator) cons
   return best;
 }
 
+double Evaluator::price(const Candidate& candidate, double seconds) const {
+  double per_second = 0;
+  for (const int device : candidate.cells) per_second += problem_.usd_per_second(device);
+  double egress = exchange_usd_;
+  const double end = closed_form_.fill + closed_form_.steady;
+  for (int d = 0; d < grid_.pipelines; ++d) {
+    const double micro_batches = 1 + (end - fills_[at(d)]) / periods_[at(d)];
+    for (int i = 0; i + 1 < grid_.stages; ++i) {
+      const int from = problem_.site(candidate.cells[cell(d, i)]);
+      const int to = problem_.site(candidate.cells[cell(d, i + 1)]);
+      if (from == to) continue;
+      egress += micro_batches * boundary_between_ *
+                (problem_.egress_usd_per_byte(from) + problem_.egress_usd_per_byte(to));
+    }
+  }
+  return per_second * seconds + egress;
+}
+
 double Evaluator::evaluate(const Candidate& candidate) {
   const int stages = grid_.stages;
   const int pipelines = grid_.pipelines;
@@ -447,6 +484,7 @@ double Evaluator::evaluate(const Candidate& candidate) {
     latest = std::max(latest, fill);
   }
   clear_loads();
+  exchange_usd_ = 0;
   // All pipelines end together at the time that makes their shares add up.
   const double end = std::max(latest, (batches_ - pipelines + head) / rate);
 
@@ -490,12 +528,27 @@ double Evaluator::evaluate(const Candidate& candidate) {
     clear_loads();
     ready = std::max(ready, std::max(ends_.front(), ends_.back()) + tied);
   }
-  return ready + commit_time(candidate, nullptr) + update;
+  const double commit = commit_time(candidate, nullptr);
+  const double seconds = ready + commit + update;
+
+  const auto slowest = std::max_element(periods_.begin(), periods_.end()) - periods_.begin();
+  closed_form_ = {.pipeline = static_cast<int>(slowest),
+                  .fill = fills_[static_cast<std::size_t>(slowest)],
+                  .period = periods_[static_cast<std::size_t>(slowest)],
+                  .exchange = ready - end,
+                  .commit = commit,
+                  .update = update};
+  closed_form_.steady = end - closed_form_.fill;
+  closed_form_.seconds = seconds;
+  closed_form_.usd = price(candidate, seconds);
+  const Goal& goal = problem_.goal();
+  if (closed_form_.usd > goal.usd_max) return kOverPrice * (closed_form_.usd / goal.usd_max);
+  return goal.cost ? closed_form_.usd : seconds;
 }
 
 Plan Evaluator::finish(const Candidate& candidate) {
-  const double seconds = evaluate(candidate);
-  LH_CHECK(seconds < kOverflow, "only a candidate that fits is finished");
+  const double value = evaluate(candidate);
+  LH_CHECK(value < kOverflow, "only a candidate that fits is finished");
   Plan plan;
   plan.layers = candidate.layers;
   plan.micro_batch = grid_.micro_batch;

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,21 +25,37 @@
 
 namespace longhaul {
 
-/// Topology and job as flat arrays for the inner loops. Units: seconds, bytes.
+/// What a search makes small.
+struct Goal {
+  bool cost = false;  // the price of a step instead of its time
+  /// US dollars of a step that a plan may cost.
+  double usd_max = std::numeric_limits<double>::infinity();
+};
+
+/// Topology and job as flat arrays for the inner loops. Units: seconds, bytes, US dollars.
 class Problem {
  public:
-  /// Both must outlive this.
-  Problem(const Topology& topology, const Job& job);
+  /// Topology and job must outlive this. `admitted`: by device, whether it may be used; empty: all.
+  Problem(const Topology& topology, const Job& job, const std::vector<char>& admitted = {},
+          const Goal& goal = {});
 
   const Topology& topology() const { return topology_; }
   const Job& job() const { return job_; }
-  /// Devices that have a speed for the job's precision, fastest first (equal ones in file order).
+  const Goal& goal() const { return goal_; }
+  /// Admitted devices that have a speed for the job's precision, fastest first (equal ones in file
+  /// order).
   const std::vector<int>& usable() const { return usable_; }
 
   double seconds_per_flop(int device) const { return seconds_per_flop_[index(device)]; }
   double overhead(int device) const { return overhead_[index(device)]; }
   double memory(int device) const { return memory_[index(device)]; }  // without the reserve
   double update_seconds_per_parameter(int device) const { return update_[index(device)]; }
+  double usd_per_second(int device) const { return usd_per_second_[index(device)]; }
+  double egress_usd_per_byte(int site) const {
+    return topology_.sites[index(site)].egress_usd_per_byte;
+  }
+  /// Of the fastest pair of usable devices.
+  double fastest_rate() const { return fastest_rate_; }
   int node(int device) const { return node_[index(device)]; }
   int site(int device) const { return site_[index(device)]; }
   /// As Topology::latency and Topology::rate, for two different devices.
@@ -65,8 +83,10 @@ class Problem {
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   const Topology& topology_;
   const Job& job_;
+  Goal goal_;
   std::vector<int> usable_;
-  std::vector<double> seconds_per_flop_, overhead_, memory_, update_;
+  double fastest_rate_ = 0;
+  std::vector<double> seconds_per_flop_, overhead_, memory_, update_, usd_per_second_;
   std::vector<int> node_, site_, kind_;
   int sites_ = 0;
   std::vector<double> site_latency_, site_rate_;            // sites x sites
@@ -93,15 +113,46 @@ struct Bound {
   std::string name;
 };
 Bound lower_bound(const Problem& problem, const Grid& grid);
+/// All of them by name; lower_bound is the highest.
+std::vector<Bound> lower_bounds(const Problem& problem, const Grid& grid);
+/// No plan of the grid costs less a step: its devices are paid for at least as long as the bound.
+double least_usd(const Problem& problem, const Grid& grid, const Bound& bound);
+
+/// T1 and what it is made of: seconds = fill + steady + exchange + commit + update.
+struct ClosedForm {
+  double seconds = 0;
+  double usd = 0;       // of the step: devices, and bytes that leave a site
+  int pipeline = 0;     // the one with the longest period, whose fill and period these are:
+  double fill = 0;      // its first micro-batch, through all stages and back
+  double period = 0;    // and each further one
+  double steady = 0;    // from the fill to the last backward; all pipelines end together
+  double exchange = 0;  // gradients, as far as they end after the last backward
+  double commit = 0;
+  double update = 0;
+};
 
 class Evaluator {
  public:
   Evaluator(const Problem& problem, const Grid& grid);
 
-  /// T1 in seconds. A candidate that does not fit its memory costs kOverflow or more, growing with
-  /// the overflow, so that a search can find its way back.
+  /// The value that the goal makes small: T1 in seconds, or its price of a step in US dollars. A
+  /// candidate above goal.usd_max is worth kOverPrice or more, growing with its price; one that
+  /// does not fit its memory kOverflow or more, growing with the overflow, so that a search can
+  /// find its way back.
   double evaluate(const Candidate& candidate);
-  static constexpr double kOverflow = 1e18;  // seconds; times (1 + missing bytes)
+  static constexpr double kOverPrice = 1e12;  // times price / the most that is allowed
+  static constexpr double kOverflow = 1e18;   // times (1 + missing bytes)
+  /// Of the candidate evaluated last, where it fits its memory.
+  const ClosedForm& closed_form() const { return closed_form_; }
+  /// Stage and hop times of a pipeline of the candidate evaluated last.
+  std::span<const StageTime> stage_times(int pipeline) const {
+    return std::span(stage_times_)
+        .subspan(cell(pipeline, 0), static_cast<std::size_t>(grid_.stages));
+  }
+  std::span<const HopTime> hop_times(int pipeline) const {
+    const auto hops = static_cast<std::size_t>(grid_.stages - 1);
+    return std::span(hop_times_).subspan(static_cast<std::size_t>(pipeline) * hops, hops);
+  }
 
   /// The complete plan of a candidate: in-flight depths, whole micro-batches, coordinator.
   Plan finish(const Candidate& candidate);
@@ -142,6 +193,7 @@ class Evaluator {
   double reduce_time(double elements);
   void count_members();
   double reduce_load_time() const;
+  double price(const Candidate& candidate, double seconds) const;
   double commit_time(const Candidate& candidate, int* coordinator) const;
   void clear_loads();
 
@@ -167,7 +219,9 @@ class Evaluator {
   std::vector<double> loads_;         // by slot
   std::vector<double> capacities_;    // by slot, bytes/s
   std::vector<std::size_t> touched_;  // slots with a load
-  std::vector<int> members_;          // of the group at hand, and its counts:
+  ClosedForm closed_form_;
+  double exchange_usd_ = 0;   // egress of all exchanges of the candidate at hand
+  std::vector<int> members_;  // of the group at hand, and its counts:
   std::vector<int> nodes_here_, sites_here_;
   std::vector<double> on_node_, on_site_, most_on_node_, nodes_on_site_;
 };

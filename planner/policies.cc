@@ -90,7 +90,9 @@ std::vector<int> by_name(const Topology& topology, std::span<const int> devices)
 /// something fits.
 Result<JudgedPlan> best_plan(const Topology& topology, const Job& job, const PolicyOptions& options,
                              const std::string& policy, const MakeLayout& make_layout) {
-  const Problem problem(topology, job);
+  LH_ASSIGN(const std::vector<char> admitted, admitted_devices(topology, options.devices));
+  const Problem all(topology, job, admitted);
+  const Problem problem(topology, job, site_choices(all, options.devices.sites_max).front());
   std::vector<int> devices = problem.usable();
   if (options.limits.stages > 0 && options.limits.pipelines > 0) {
     const auto cells = static_cast<std::size_t>(options.limits.stages) *
@@ -107,9 +109,9 @@ Result<JudgedPlan> best_plan(const Topology& topology, const Job& job, const Pol
         judged.begin(), judged.end(),
         [](const JudgedPlan& a, const JudgedPlan& b) { return a.step.step < b.step.step; });
   }
-  return infeasible(
-      fmt::format("policy {} finds no grid that fits the memory with equal layers", policy),
-      "the search, which may split layers unevenly, can still find one");
+  return infeasible(fmt::format("policy {}{} finds no grid that fits the memory with equal layers",
+                                policy, text_of(options.devices)),
+                    "the search, which may split layers unevenly, can still find one");
 }
 
 Layout stages_outermost(const std::vector<int>& devices, int stages) {

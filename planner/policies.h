@@ -25,6 +25,7 @@ struct PolicyOptions {
   std::uint64_t seed = 1;
   int threads = 1;
   GridLimits limits = {};
+  DeviceLimits devices = {};  // of at most N sites: those N with the highest joint speed
 };
 
 Result<JudgedPlan> rank_order_plan(const Topology& topology, const Job& job,

@@ -1,8 +1,10 @@
 #include "planner/search.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -10,6 +12,7 @@
 #include "core/quantity.h"
 #include "planner/parallel.h"
 #include "planner/placement_search.h"
+#include "planner/relaxation.h"
 
 namespace longhaul {
 namespace {
@@ -29,8 +32,11 @@ constexpr Round kRounds[] = {
     {64, 1, 1500}, {24, 2, 3000}, {8, 4, 6000}, {4, 8, 8000}, {3, 10, 8000}};
 
 struct Branch {
+  const Problem* problem;  // with the devices of one choice of sites
+  std::size_t choice;
   Grid grid;
   Bound bound;
+  double least;                    // no plan's value is less
   std::vector<Scored> population;  // best first
 
   double best() const {
@@ -39,48 +45,40 @@ struct Branch {
   }
 };
 
-auto order_of(const Grid& grid) {
-  return std::tuple(grid.stages, grid.pipelines, grid.micro_batch);
+auto order_of(const Branch& branch) {
+  return std::tuple(branch.grid.stages, branch.grid.pipelines, branch.grid.micro_batch,
+                    branch.choice);
 }
 
-/// Best first; equal ones by grid.
+/// Best first; equal ones by grid and choice of sites.
 void sort_branches(std::vector<Branch>& branches) {
   std::sort(branches.begin(), branches.end(), [](const Branch& a, const Branch& b) {
-    return std::pair(a.best(), order_of(a.grid)) < std::pair(b.best(), order_of(b.grid));
+    return std::pair(a.best(), order_of(a)) < std::pair(b.best(), order_of(b));
   });
 }
 
-/// What to say when no grid holds the job.
-Error no_room(const Problem& problem, const std::vector<Branch>& branches) {
-  // The branch that comes nearest; what it lacks is in its cost (see Evaluator::kOverflow).
-  const Branch& nearest = branches.front();
-  const double missing = nearest.best() / Evaluator::kOverflow - 1;
-  const Job& job = problem.job();
-  std::string hint = "add devices or memory, ";
-  hint += job.recompute ? "or use a smaller micro-batch" : "or set `recompute: true` in the job";
-  return Error{
-      ErrorCode::kInfeasible,
-      fmt::format("the job fits the memory of no grid: the nearest, {} stages x {} pipelines with "
-                  "micro-batches of {}, lacks {} in all",
-                  nearest.grid.stages, nearest.grid.pipelines, nearest.grid.micro_batch,
-                  format_size(Bytes(missing))),
-      hint,
-      {},
-      "",
-      {}};
+/// " of 4 stages, 2 pipelines", for messages; empty where nothing is fixed.
+std::string text_of(const GridLimits& limits) {
+  std::vector<std::string> parts;
+  if (limits.stages > 0) parts.push_back(fmt::format("{} stages", limits.stages));
+  if (limits.pipelines > 0) parts.push_back(fmt::format("{} pipelines", limits.pipelines));
+  if (limits.micro_batch > 0)
+    parts.push_back(fmt::format("micro-batches of {}", limits.micro_batch));
+  return parts.empty() ? "" : fmt::format(" of {}", fmt::join(parts, ", "));
 }
 
 class Search {
  public:
-  Search(const Topology& topology, const Job& job, const SearchOptions& options)
-      : topology_(topology), job_(job), options_(options), problem_(topology, job) {}
+  /// `price_share`: of the price allowed, what the closed form may reach.
+  Search(const Topology& topology, const Job& job, const SearchOptions& options, double price_share)
+      : topology_(topology),
+        job_(job),
+        options_(options),
+        closed_form_goal_{options.goal.cost, options.goal.usd_max * price_share},
+        limits_(text_of(options.devices)) {}
 
   Result<SearchResult> run() {
-    if (problem_.usable().empty()) {
-      return infeasible(fmt::format("no device of cluster `{}` has a {} speed", topology_.name,
-                                    name_of(job_.precision)),
-                        "choose another `precision` in the job");
-    }
+    LH_TRY(choose_devices());
     LH_TRY(open_branches());
     for (const Round& round : kRounds) {
       if (!breed(round)) break;
@@ -90,16 +88,48 @@ class Search {
     return finish();
   }
 
+  /// Where the closed form found plans that were cheap enough but simulation none: how many times
+  /// the price allowed the cheapest costs; else 0.
+  double dearer() const { return dearer_; }
+
  private:
+  /// One problem for each choice of sites.
+  Result<void> choose_devices() {
+    LH_ASSIGN(const std::vector<char> admitted, admitted_devices(topology_, options_.devices));
+    const Problem all(topology_, job_, admitted);
+    if (std::find(admitted.begin(), admitted.end(), 1) == admitted.end()) {
+      return infeasible(fmt::format("cluster `{}`{} has no device left", topology_.name,
+                                    text_of(DeviceLimits{options_.devices.excluded, 0})),
+                        "exclude less");
+    }
+    if (all.usable().empty()) {
+      return infeasible(fmt::format("no device of cluster `{}`{} has a {} speed", topology_.name,
+                                    limits_, name_of(job_.precision)),
+                        limits_.empty() ? "choose another `precision` in the job"
+                                        : "exclude less, or choose another `precision` in the job");
+    }
+    for (const std::vector<char>& choice : site_choices(all, options_.devices.sites_max))
+      problems_.emplace_back(topology_, job_, choice, closed_form_goal_);
+    return {};
+  }
+
   /// Bounds and structured candidates of every grid.
   Result<void> open_branches() {
-    for (const Grid& grid : possible_grids(problem_, options_.limits)) {
-      branches_.push_back({grid, lower_bound(problem_, grid), {}});
+    std::size_t most = 0;
+    for (std::size_t choice = 0; choice < problems_.size(); ++choice) {
+      const Problem& problem = problems_[choice];
+      most = std::max(most, problem.usable().size());
+      for (const Grid& grid : possible_grids(problem, options_.limits)) {
+        const Bound bound = lower_bound(problem, grid);
+        const double least = options_.goal.cost ? least_usd(problem, grid, bound) : bound.seconds;
+        branches_.push_back({&problem, choice, grid, bound, least, {}});
+      }
     }
     if (branches_.empty()) {
       return infeasible(
-          fmt::format("no grid fits: {} usable devices, {} layers, a batch of {} sequences",
-                      problem_.usable().size(), job_.model.layers, job_.global_batch),
+          fmt::format("no grid{} fits: {} usable devices{}, {} layers, a batch of {} sequences",
+                      text_of(options_.limits), most, limits_, job_.model.layers,
+                      job_.global_batch),
           "a plan needs stages x pipelines <= devices, stages <= layers, and at least one "
           "micro-batch a "
           "pipeline");
@@ -111,7 +141,7 @@ class Search {
     }
     parallel_for(static_cast<int>(branches_.size()), options_.threads, [&](int b) {
       Branch& branch = branches_[static_cast<std::size_t>(b)];
-      Evaluator evaluator(problem_, branch.grid);
+      Evaluator evaluator(*branch.problem, branch.grid);
       branch.population = structured_candidates(evaluator, kPopulation);
     });
     sort_branches(branches_);
@@ -122,8 +152,8 @@ class Search {
   bool breed(const Round& round) {
     // A grid whose lower bound is above the best plan found cannot win.
     const double incumbent = branches_.front().best();
-    if (incumbent < Evaluator::kOverflow) {
-      const auto loses = [&](const Branch& branch) { return branch.bound.seconds > incumbent; };
+    if (incumbent < Evaluator::kOverPrice) {
+      const auto loses = [&](const Branch& branch) { return branch.least > incumbent; };
       // Never the incumbent's own, whose bound can lie a rounding above it.
       branches_.erase(std::remove_if(branches_.begin() + 1, branches_.end(), loses),
                       branches_.end());
@@ -136,10 +166,12 @@ class Search {
       const auto slot = static_cast<std::size_t>(task);
       const Branch& branch = branches_[slot / islands];
       const std::size_t island = slot % islands;
-      Rng rng(fmt::format("plan {}x{}x{} round {} island {}", branch.grid.stages,
-                          branch.grid.pipelines, branch.grid.micro_batch, round_, island),
-              options_.seed);
-      Evaluator evaluator(problem_, branch.grid);
+      std::string name =
+          fmt::format("plan {}x{}x{} round {} island {}", branch.grid.stages, branch.grid.pipelines,
+                      branch.grid.micro_batch, round_, island);
+      if (branch.choice > 0) name += fmt::format(" choice {}", branch.choice);
+      Rng rng(name, options_.seed);
+      Evaluator evaluator(*branch.problem, branch.grid);
       const std::vector<Scored>& parents = branch.population;
       // The first island improves the best; the others breed.
       Scored start = parents.front();
@@ -163,15 +195,17 @@ class Search {
   void report_progress() const {
     if (!options_.on_round) return;
     const Branch& best = branches_.front();
-    const bool fits = best.best() < Evaluator::kOverflow;
-    options_.on_round({round_, static_cast<int>(std::size(kRounds)), result_.evaluations,
-                       fits ? best.best() : std::numeric_limits<double>::infinity(),
-                       result_.bound.seconds, best.grid});
+    Evaluator evaluator(*best.problem, best.grid);
+    const bool fits = evaluator.evaluate(best.population.front().candidate) < Evaluator::kOverPrice;
+    options_.on_round(
+        {round_, static_cast<int>(std::size(kRounds)), result_.evaluations,
+         fits ? evaluator.closed_form().seconds : std::numeric_limits<double>::infinity(),
+         fits ? evaluator.closed_form().usd : 0, result_.bound.seconds, best.grid});
   }
 
   Result<SearchResult> finish() {
     if (branches_.front().best() >= Evaluator::kOverflow) {
-      return std::unexpected(no_room(problem_, branches_));
+      return std::unexpected(no_room());
     }
     // The best candidates of all grids, judged by simulation.
     struct Entry {
@@ -187,33 +221,97 @@ class Search {
       }
     }
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.scored->seconds, order_of(a.branch->grid)) <
-             std::pair(b.scored->seconds, order_of(b.branch->grid));
+      return std::pair(a.scored->seconds, order_of(*a.branch)) <
+             std::pair(b.scored->seconds, order_of(*b.branch));
     });
     if (entries.size() > kJudged) entries.resize(kJudged);
     std::vector<Plan> plans;
+    std::vector<double> closed_form_s;
     for (const Entry& entry : entries) {
-      plans.push_back(Evaluator(problem_, entry.branch->grid).finish(entry.scored->candidate));
+      Evaluator evaluator(*entry.branch->problem, entry.branch->grid);
+      plans.push_back(evaluator.finish(entry.scored->candidate));
+      closed_form_s.push_back(evaluator.closed_form().seconds);
     }
-    LH_ASSIGN(std::vector<JudgedPlan> judged,
-              judge(topology_, job_, std::move(plans), options_.threads));
-    std::size_t best = 0;
-    for (std::size_t i = 0; i < judged.size(); ++i) {
-      judged[i].closed_form_s = entries[i].scored->seconds;
-      if (judged[i].step.step < judged[best].step.step) best = i;
+    LH_ASSIGN(result_.judged, judge(topology_, job_, std::move(plans), options_.threads));
+    result_.simulations = result_.judged.size();
+    for (std::size_t i = 0; i < closed_form_s.size(); ++i)
+      result_.judged[i].closed_form_s = closed_form_s[i];
+    const JudgedPlan* best = nullptr;
+    for (const JudgedPlan& judged : result_.judged) {
+      if (judged.step.usd > options_.goal.usd_max) continue;
+      if (best == nullptr || value_of(judged) < value_of(*best)) best = &judged;
     }
-    result_.simulations = judged.size();
-    result_.best = std::move(judged[best]);
+    if (best == nullptr) {
+      if (branches_.front().best() < Evaluator::kOverPrice) {
+        dearer_ = cheapest().step.usd / options_.goal.usd_max;
+      }
+      return std::unexpected(too_dear());
+    }
+    result_.best = *best;
     return std::move(result_);
+  }
+
+  /// What the goal makes small, then the other of the two.
+  std::pair<double, double> value_of(const JudgedPlan& judged) const {
+    const double seconds = judged.step.step.value();
+    if (options_.goal.cost) return {judged.step.usd, seconds};
+    return {seconds, 0};
+  }
+
+  const JudgedPlan& cheapest() const {
+    return *std::min_element(
+        result_.judged.begin(), result_.judged.end(),
+        [](const JudgedPlan& a, const JudgedPlan& b) { return a.step.usd < b.step.usd; });
+  }
+
+  /// What to say when no grid holds the job.
+  Error no_room() const {
+    // The branch that comes nearest; what it lacks is in its value (see Evaluator::kOverflow).
+    const Branch& nearest = branches_.front();
+    const Bytes missing(nearest.best() / Evaluator::kOverflow - 1);
+    const Relaxations changes = relaxations(topology_, job_, options_, missing);
+    std::string hint =
+        changes.enough.empty()
+            ? "no single change is known to be enough: add devices"
+            : fmt::format("it fits with {}", fmt::join(changes.enough, "; or with "));
+    if (!changes.not_enough.empty()) {
+      hint += fmt::format("; not enough alone: {}", fmt::join(changes.not_enough, ", "));
+    }
+    return Error{
+        ErrorCode::kInfeasible,
+        fmt::format("the job fits the memory of no grid{}: the nearest, {} stages x {} pipelines "
+                    "with micro-batches of {}, lacks {} in all",
+                    limits_, nearest.grid.stages, nearest.grid.pipelines, nearest.grid.micro_batch,
+                    format_size(missing)),
+        hint,
+        {},
+        "",
+        {}};
+  }
+
+  Error too_dear() const {
+    const double per_billion = 1e9 / job_.tokens_per_step();
+    return Error{ErrorCode::kInfeasible,
+                 fmt::format("no plan found{} costs at most {:.2f} USD a billion tokens: the "
+                             "cheapest of them costs {:.2f}",
+                             limits_, options_.goal.usd_max * per_billion,
+                             cheapest().step.usd * per_billion),
+                 "allow a higher price, or ask for the cheapest plan with `--objective cost`",
+                 {},
+                 "",
+                 {}};
   }
 
   const Topology& topology_;
   const Job& job_;
   const SearchOptions& options_;
-  Problem problem_;
+  const Goal closed_form_goal_;
+  const std::string limits_;  // on devices, for messages
+  std::deque<Problem> problems_;
   std::vector<Branch> branches_;
   SearchResult result_;
   int round_ = 0;
+  double dearer_ = 0;
 };
 
 }  // namespace
@@ -241,7 +339,14 @@ std::vector<Grid> possible_grids(const Problem& problem, const GridLimits& limit
 
 Result<SearchResult> search_plan(const Topology& topology, const Job& job,
                                  const SearchOptions& options) {
-  return Search(topology, job, options).run();
+  double price_share = 1;
+  for (int attempt = 1;; ++attempt) {
+    Search search(topology, job, options, price_share);
+    Result<SearchResult> found = search.run();
+    constexpr int kAttempts = 3;
+    if (found || search.dearer() == 0 || attempt == kAttempts) return found;
+    price_share *= 0.99 / search.dearer();
+  }
 }
 
 Result<std::vector<JudgedPlan>> judge(const Topology& topology, const Job& job,

@@ -1,5 +1,6 @@
 // The planner's search: over grids (stages x pipelines x micro-batch), and in each grid over
-// placements and layer splits. Best-bound-first with a memetic search inside.
+// placements and layer splits. Where a plan may span only so many sites, a grid with each choice
+// of sites is a branch of its own. Best-bound-first with a memetic search inside.
 //
 // All grids whose lower bound does not already lose get structured candidates; the best of them
 // are bred in rounds, fewer grids and more effort each round. The best plans by the closed form
@@ -18,6 +19,7 @@
 #include "core/result.h"
 #include "netsim/step_simulation.h"
 #include "planner/cost_model.h"
+#include "planner/device_limits.h"
 
 namespace longhaul {
 
@@ -25,9 +27,10 @@ struct SearchProgress {
   int round = 0;
   int rounds = 0;
   std::int64_t evaluations = 0;
-  double best_s = 0;   // T1 so far; infinite while nothing fits the memory
-  double bound_s = 0;  // no plan is faster
-  Grid grid;           // of the best
+  double best_s = 0;    // T1 so far; infinite while nothing fits the memory and the price
+  double best_usd = 0;  // its price of a step
+  double bound_s = 0;   // no plan is faster
+  Grid grid;            // of the best
 };
 
 /// Grid choices that are fixed from outside; 0 = free.
@@ -42,6 +45,8 @@ struct SearchOptions {
   int threads = 1;
   double effort = 1;  // multiplies the evaluations of every round
   GridLimits limits = {};
+  DeviceLimits devices = {};
+  Goal goal = {};
   std::function<bool()> should_stop = {};
   std::function<bool()> interrupted = {};
   std::function<void(const SearchProgress&)> on_round = {};
@@ -56,7 +61,8 @@ struct JudgedPlan {
 
 struct SearchResult {
   JudgedPlan best;
-  Bound bound;  // of all grids
+  std::vector<JudgedPlan> judged;  // all that were simulated, `best` among them
+  Bound bound;                     // of all grids
   std::int64_t evaluations = 0;
   std::size_t grids = 0;  // that could hold the job
   std::size_t simulations = 0;
@@ -65,8 +71,10 @@ struct SearchResult {
 /// All grids within the limits whose micro-batches divide the batch and whose devices exist.
 std::vector<Grid> possible_grids(const Problem& problem, const GridLimits& limits);
 
-/// Errors: kInfeasible when no device has the precision's speed, when the limits admit no grid, or
-/// when the job fits no grid's memory; the message names the constraint, the hint what would help.
+/// Errors: kInvalid when the device limits name something unknown. kInfeasible when no admitted
+/// device has the precision's speed, when the limits admit no grid, when the job fits no grid's
+/// memory, or when no plan found is cheap enough; the message names the constraint, the hint what
+/// would help.
 Result<SearchResult> search_plan(const Topology& topology, const Job& job,
                                  const SearchOptions& options);
 

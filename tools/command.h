@@ -19,9 +19,13 @@ void add_data_command(CLI::App& app, int& exit_status);
 void add_generate_command(CLI::App& app, int& exit_status);
 void add_launch_command(CLI::App& app, int& exit_status);
 void add_plan_command(CLI::App& app, int& exit_status);
+void add_profile_command(CLI::App& app, int& exit_status);
 void add_simulate_command(CLI::App& app, int& exit_status);
 void add_trace_command(CLI::App& app, int& exit_status);
 void add_worker_command(CLI::App& app, int& exit_status);
+// Commands of `plan`.
+void add_plan_compare(CLI::App& plan, int& exit_status);
+void add_plan_export(CLI::App& plan, int& exit_status);
 
 /// Prints an error to stderr and answers its exit status.
 int report_error(const Error& error);

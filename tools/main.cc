@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   int exit_status = 0;
   longhaul::add_plan_command(app, exit_status);
   longhaul::add_simulate_command(app, exit_status);
+  longhaul::add_profile_command(app, exit_status);
   longhaul::add_trace_command(app, exit_status);
   longhaul::add_data_command(app, exit_status);
   longhaul::add_launch_command(app, exit_status);

@@ -18,13 +18,17 @@
 #include "netsim/cluster_file.h"
 #include "planner/policies.h"
 #include "planner/search.h"
+#include "planner/trade_off.h"
 #include "tools/command.h"
+#include "tools/dtfm_command.h"
+#include "tools/plan_explain.h"
 #include "tools/tables.h"
 
 namespace longhaul {
 namespace {
 
 constexpr int kRandomPlans = 20;
+constexpr std::size_t kAlternatives = 4;
 
 struct Options {
   std::string cluster;
@@ -40,6 +44,11 @@ struct Options {
   double effort = 1;
   std::string time_limit;
   GridLimits limits;
+  DeviceLimits devices_used;
+  double max_cost = 0;  // US dollars of a billion tokens; 0: any
+  bool explain = false;
+  std::string objective = "time";
+  DtfmCommandOptions dtfm;  // what only --objective dtfm reads
 };
 
 /// A policy's plan, as it is compared and written.
@@ -48,7 +57,17 @@ struct Outcome {
   JudgedPlan judged;
   Bound bound;
   std::int64_t evaluations = 0;
+  std::vector<const JudgedPlan*> others = {};  // search only: of other stages and pipelines
+  std::vector<const JudgedPlan*> front = {};   // --objective pareto only
+  std::vector<JudgedPlan> all = {};            // that those point into
 };
+
+Goal goal_of(const Options& options, const Job& job) {
+  Goal goal;
+  goal.cost = options.objective == "cost";
+  if (options.max_cost > 0) goal.usd_max = options.max_cost * job.tokens_per_step() / 1e9;
+  return goal;
+}
 
 /// The cluster file to use: the one given, or one written next to the plan from --trace.
 Result<std::string> cluster_file(const Options& options) {
@@ -71,6 +90,8 @@ Result<Outcome> run_search(const Topology& topology, const Job& job, const Optio
   search.threads = options.threads;
   search.effort = options.effort;
   search.limits = options.limits;
+  search.devices = options.devices_used;
+  search.goal = goal_of(options, job);
   const auto start = std::chrono::steady_clock::now();
   const auto elapsed = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -78,22 +99,37 @@ Result<Outcome> run_search(const Topology& topology, const Job& job, const Optio
   search.should_stop = [&] { return elapsed() > limit.value(); };
   search.interrupted = [] { return InterruptFlag::signal() != 0; };
   search.on_round = [&](const SearchProgress& at) {
-    const std::string best = std::isfinite(at.best_s) ? format_duration(Seconds(at.best_s))
-                                                      : "nothing that fits the memory";
+    std::string best = "nothing that fits";
+    if (std::isfinite(at.best_s)) best = format_duration(Seconds(at.best_s));
+    if (options.objective != "time" && std::isfinite(at.best_s)) {
+      best +=
+          fmt::format(" at {:.2f} USD a billion tokens", at.best_usd / job.tokens_per_step() * 1e9);
+    }
     progress.show(fmt::format(
         "round {} of {}: best {} ({} x {}, micro-batch {}), bound {}, {} evaluations, {:.1f} s",
         at.round, at.rounds, best, at.grid.stages, at.grid.pipelines, at.grid.micro_batch,
         format_duration(Seconds(at.bound_s)), at.evaluations, elapsed()));
   };
   progress.show("searching: bounds and structured placements of every grid");
-  LH_ASSIGN(SearchResult found, search_plan(topology, job, search));
-  return Outcome{"search", std::move(found.best), found.bound, found.evaluations};
+  const bool pareto = options.objective == "pareto";
+  LH_ASSIGN(SearchResult found,
+            pareto ? search_trade_offs(topology, job, search) : search_plan(topology, job, search));
+  Outcome outcome;
+  outcome.others = alternatives(found, search.goal, kAlternatives);
+  if (pareto) outcome.front = non_dominated(found.judged);
+  outcome.policy = "search";
+  outcome.judged = std::move(found.best);
+  outcome.bound = found.bound;
+  outcome.evaluations = found.evaluations;
+  outcome.all = std::move(found.judged);  // keeps its elements where they are
+  return outcome;
 }
 
 Result<Outcome> run_policy(const std::string& policy, const Topology& topology, const Job& job,
                            const Options& options, Seconds limit) {
   if (policy == "search") return run_search(topology, job, options, limit);
-  const PolicyOptions policy_options{options.seed, options.threads, options.limits};
+  const PolicyOptions policy_options{options.seed, options.threads, options.limits,
+                                     options.devices_used};
   if (policy == "rank-order") {
     LH_ASSIGN(JudgedPlan judged, rank_order_plan(topology, job, policy_options));
     return Outcome{policy, std::move(judged), {}, 0};
@@ -123,7 +159,8 @@ std::string grid_text(const Plan& plan) {
 
 std::vector<Baseline> run_baselines(const Topology& topology, const Job& job,
                                     const Options& options) {
-  const PolicyOptions policy_options{options.seed, options.threads, options.limits};
+  const PolicyOptions policy_options{options.seed, options.threads, options.limits,
+                                     options.devices_used};
   std::vector<Baseline> baselines;
   ProgressLine progress;
   const auto add = [&](const std::string& name, const Result<JudgedPlan>& judged) {
@@ -174,10 +211,12 @@ std::string baseline_table(const Outcome& ours, const std::vector<Baseline>& bas
 }
 
 std::string json_text(const Outcome& outcome, const Topology& topology, const Job& job,
-                      const std::vector<Baseline>& baselines, const std::string& path) {
+                      const std::vector<Baseline>& baselines, const Explanation* explanation,
+                      const std::string& path) {
   const Plan& plan = outcome.judged.plan;
   const double step = outcome.judged.step.step.value();
-  nlohmann::ordered_json out;
+  using Json = nlohmann::ordered_json;
+  Json out;
   out["version"] = 1;
   out["policy"] = outcome.policy;
   out["plan_file"] = path;
@@ -213,7 +252,36 @@ std::string json_text(const Outcome& outcome, const Topology& topology, const Jo
     }
     out["baselines"].push_back(std::move(entry));
   }
+  if (explanation != nullptr) {
+    if (!outcome.all.empty())
+      out["alternatives"] = Json::parse(alternatives_json(outcome.others, job));
+    out["explain"] = Json::parse(explanation_json(*explanation, topology));
+  }
+  if (!outcome.front.empty())
+    out["pareto"] = Json::parse(pareto_json(outcome.front, topology, job));
   return out.dump(2) + "\n";
+}
+
+/// Whether the options about money can be answered.
+Result<void> check_prices(const Topology& topology, const Options& options) {
+  if (options.objective == "time" && options.max_cost == 0) return {};
+  if (options.policy != "search") {
+    return invalid(fmt::format("policy {} knows no prices", options.policy),
+                   "--objective and --max-cost go with --policy search");
+  }
+  if (has_prices(topology, options.devices_used)) {
+    for (const std::string& kind : kinds_without_price(topology, options.devices_used))
+      fmt::print(stderr, "note: device kind {} has no price and counts as free\n", kind);
+    return {};
+  }
+  const std::string message =
+      fmt::format("cluster `{}` has no prices: every plan costs nothing", topology.name);
+  const std::string hint = "give its device kinds a `price` (USD/h) or its sites an `egress` price";
+  if (options.objective == "pareto" && options.max_cost == 0) {
+    fmt::print(stderr, "note: {}; {}\n", message, hint);
+    return {};
+  }
+  return invalid(message, hint);
 }
 
 Result<void> make_plan(const Options& options) {
@@ -229,6 +297,8 @@ Result<void> make_plan(const Options& options) {
   for (const std::string& assumption : topology.assumptions)
     fmt::print(stderr, "assumed: {}\n", assumption);
 
+  LH_TRY(admitted_devices(topology, options.devices_used));
+  LH_TRY(check_prices(topology, options));
   // Whether the plan can be written is known before the search, not after it.
   LH_TRY(check_writable(options.output));
   const InterruptFlag interrupt;
@@ -249,21 +319,77 @@ Result<void> make_plan(const Options& options) {
   std::vector<Baseline> baselines;
   if (options.baselines && InterruptFlag::signal() == 0)
     baselines = run_baselines(topology, job, options);
+  Explanation explanation;
+  if (options.explain) {
+    LH_ASSIGN(explanation,
+              explain_plan(topology, job, plan, options.devices_used, options.threads));
+  }
   if (options.json) {
-    fmt::print("{}", json_text(outcome, topology, job, baselines, options.output));
+    fmt::print("{}", json_text(outcome, topology, job, baselines,
+                               options.explain ? &explanation : nullptr, options.output));
     return {};
   }
   fmt::print("{}\n", headline(topology, job));
   fmt::print("{}\n", plan_table(plan, topology));
   fmt::print("{}", summary(job, step));
-  if (!outcome.bound.name.empty()) {
+  if (!outcome.bound.name.empty() && options.objective != "cost") {
     fmt::print("bound {}: no plan can be faster ({}); gap {:.1f} %\n",
                format_duration(Seconds(outcome.bound.seconds)), outcome.bound.name,
                100 * (step.step.value() / outcome.bound.seconds - 1));
   }
+  if (options.explain) {
+    fmt::print("{}\n{}",
+               alternatives_text(outcome.judged, outcome.others, job, goal_of(options, job)),
+               explanation_text(explanation, topology));
+  }
+  if (!outcome.front.empty()) fmt::print("\n{}", pareto_text(outcome.front, topology, job));
   if (!baselines.empty()) fmt::print("\n{}", baseline_table(outcome, baselines));
   fmt::print("\nplan {}\n", options.output);
   return {};
+}
+
+/// The options that belong to --objective dtfm alone; it shares --stages, --seed, --threads,
+/// --effort, --time-limit and --json.
+void add_dtfm_options(CLI::App& command, Options& options) {
+  command
+      .add_option("--objective", options.objective,
+                  "what to make small: a simulated step's time, its cost, both (a table; the "
+                  "fastest is written), or DT-FM's cost of two raw matrices")
+      ->check(CLI::IsMember({"time", "cost", "pareto", "dtfm"}))
+      ->capture_default_str();
+  const auto amount = CLI::Range(0.0, 1e9);
+  command.add_option("--latency-ms", options.dtfm.latency_file, "dtfm: matrix of latencies (CSV)");
+  command.add_option("--bandwidth-gbps", options.dtfm.bandwidth_file,
+                     "dtfm: matrix of rates (CSV, Gbit/s)");
+  command
+      .add_option("--gradient-gb", options.dtfm.gradient_gb,
+                  "dtfm: gradients of one stage, in 10^9 bytes")
+      ->check(amount)
+      ->check(not_a_number);
+  command
+      .add_option("--activation-gb", options.dtfm.activation_gb,
+                  "dtfm: activations of a pipeline's step between two stages, in 10^9 bytes")
+      ->check(amount)
+      ->check(not_a_number);
+}
+
+Result<void> plan_by_dtfm(const Options& options) {
+  if (!options.job.empty() || !options.cluster.empty() || !options.trace.empty()) {
+    return invalid("--objective dtfm reads two matrices, no --job, --cluster or --trace",
+                   "for a plan of a job by DT-FM's objective: --policy dtfm");
+  }
+  if (options.explain || options.max_cost > 0 || !text_of(options.devices_used).empty()) {
+    return invalid("--objective dtfm knows no --explain, --max-cost, --exclude or --max-sites",
+                   "they go with a plan of a job");
+  }
+  DtfmCommandOptions dtfm = options.dtfm;
+  dtfm.stages = options.limits.stages;
+  dtfm.seed = options.seed;
+  dtfm.threads = options.threads;
+  dtfm.effort = options.effort;
+  dtfm.time_limit = options.time_limit;
+  dtfm.json = options.json;
+  return plan_dtfm(dtfm);
 }
 
 }  // namespace
@@ -271,6 +397,8 @@ Result<void> make_plan(const Options& options) {
 void add_plan_command(CLI::App& app, int& exit_status) {
   CLI::App* command =
       app.add_subcommand("plan", "assign a job's stages and replicas to a cluster's devices");
+  add_plan_export(*command, exit_status);
+  add_plan_compare(*command, exit_status);
   const auto options = std::make_shared<Options>();  // owned by the callback below
   CLI::Option* cluster = command->add_option("--cluster", options->cluster, "cluster file (YAML)");
   CLI::Option* trace =
@@ -279,7 +407,8 @@ void add_plan_command(CLI::App& app, int& exit_status) {
       command->add_option("--devices", options->devices, "such as oregon:8xv100,london:4xa100");
   trace->needs(devices)->excludes(cluster);
   devices->needs(trace);
-  command->add_option("--job", options->job, "job file (YAML)")->required();
+  add_dtfm_options(*command, *options);
+  command->add_option("--job", options->job, "job file (YAML)");
   command->add_option("-o,--output", options->output, "plan file to write")->capture_default_str();
   command->add_option("--policy", options->policy, "who plans")
       ->check(CLI::IsMember({"search", "random", "rank-order", "dtfm"}))
@@ -294,6 +423,18 @@ void add_plan_command(CLI::App& app, int& exit_status) {
       ->add_option("--micro-batch", options->limits.micro_batch,
                    "fix the sequences of a micro-batch")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--exclude", options->devices_used.excluded,
+                   "leave out a site, node, device kind or device; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--max-sites", options->devices_used.sites_max, "sites that a plan may span")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--max-cost", options->max_cost, "most USD that a billion tokens may cost")
+      ->check(CLI::PositiveNumber)
+      ->check(not_a_number);
+  command->add_flag("--explain", options->explain,
+                    "also print bounds and estimates, memory, what better links would save, and "
+                    "the best plans of other grids");
   // Plan files hold whole numbers of 63 bits; CLI11 takes -1 for the largest of 64.
   command->add_option("--seed", options->seed, "of every random choice")
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{std::numeric_limits<std::int64_t>::max()}))
@@ -308,7 +449,18 @@ void add_plan_command(CLI::App& app, int& exit_status) {
   command->add_option("--time-limit", options->time_limit,
                       "stop after the round that passes it, such as 30s");
   command->add_flag("--json", options->json, "print one JSON document");
-  command->callback([options, &exit_status] {
+  command->callback([command, options, &exit_status] {
+    if (!command->get_subcommands().empty()) return;
+    if (options->objective == "dtfm") {
+      if (const Result<void> done = plan_by_dtfm(*options); !done)
+        exit_status = report_error(done.error());
+      if (InterruptFlag::signal() != 0) exit_status = 128 + InterruptFlag::signal();
+      return;
+    }
+    if (options->job.empty()) {
+      exit_status = report_error(invalid("--job is required", "--job FILE").error());
+      return;
+    }
     if (options->cluster.empty() && options->trace.empty()) {
       exit_status = report_error(
           invalid("plan needs a cluster",

@@ -160,7 +160,8 @@ TEST_F(ClusterFile, what_is_wrong_is_refused_with_the_reason) {
   write("short.csv", "from,to,latency_ms,basis\ntokyo,osaka,10,rtt\n");
   const BadCluster cases[] = {
       {"  - {name: tokyo, nodes: [{devices: v10}]}\n", "{}", "unknown device kind `v10`"},
-      {"  - {name: tokyo, nodes: [{devices: v10}]}\n", "{}", "shipped kinds: a100, h100, t4, v100"},
+      {"  - {name: tokyo, nodes: [{devices: v10}]}\n", "{}",
+       "shipped kinds: a100, h100, h200, l4, l40s, mi300x, rtx3090, rtx4090, t4, v100"},
       {"  - {name: tokyo, nodes: [{devices: 0xv100}]}\n", "{}", "`0xv100` is not a number"},
       {"  - {name: tokyo, nodes: [{devices: 1025xv100}]}\n", "{}", "is not a number of devices"},
       {"  - {name: tokyo, nodes: [{devices: v100, count: 4097}]}\n", "{}", "4096"},

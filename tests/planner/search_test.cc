@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <set>
 
 #include "core/rng.h"
 #include "netsim/cluster_file.h"
@@ -31,8 +33,9 @@ Topology small_cluster(std::uint64_t seed) {
   return topology;
 }
 
-/// The fastest simulated plan over every grid, placement and layer split.
-double brute_force(const Topology& topology, const Job& job) {
+/// The least value of a simulated plan over every grid, placement and layer split.
+double brute_force(const Topology& topology, const Job& job,
+                   const std::function<double(const Plan&, const StepResult&)>& value_of) {
   const Problem problem(topology, job);
   double best = 1e18;
   for (const Grid& grid : possible_grids(problem, {})) {
@@ -58,12 +61,16 @@ double brute_force(const Topology& topology, const Job& job) {
       for (const std::vector<int>& layers : splits) {
         candidate.layers = layers;
         if (evaluator.evaluate(candidate) >= Evaluator::kOverflow) continue;
-        best =
-            std::min(best, simulate_step(topology, job, evaluator.finish(candidate))->step.value());
+        const Plan plan = evaluator.finish(candidate);
+        best = std::min(best, value_of(plan, *simulate_step(topology, job, plan)));
       }
     } while (std::next_permutation(order.begin(), order.end()));
   }
   return best;
+}
+
+double step_of(const Plan&, const StepResult& step) {
+  return step.step.value();
 }
 
 TEST(Search, comes_within_three_percent_of_brute_force_on_small_clusters) {
@@ -73,10 +80,86 @@ TEST(Search, comes_within_three_percent_of_brute_force_on_small_clusters) {
     const Job job = unit_job(4, 12);
     const Result<SearchResult> found = search_plan(topology, job, {.seed = seed, .effort = 0.05});
     ASSERT_TRUE(found) << found.error().text();
-    const double best = brute_force(topology, job);
+    const double best = brute_force(topology, job, step_of);
     EXPECT_LE(found->best.step.step.value(), 1.03 * best) << "seed " << seed;
     EXPECT_GE(found->best.step.step.value(), best * (1 - 1e-9)) << "seed " << seed;
     EXPECT_LE(found->bound.seconds, best * (1 + 1e-9)) << "seed " << seed;
+  }
+}
+
+TEST(Search, comes_within_three_percent_of_brute_force_where_devices_are_limited) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Topology topology = small_cluster(seed);
+    const Job job = unit_job(4, 12);
+    const Result<SearchResult> found =
+        search_plan(topology, job, {.seed = seed, .effort = 0.05, .devices = {{"a-2"}, 2}});
+    ASSERT_TRUE(found) << found.error().text();
+    // Device 1 is a-2/0; at most two of the three sites.
+    const double best = brute_force(topology, job, [&](const Plan& plan, const StepResult& step) {
+      std::set<int> sites;
+      for (const std::vector<int>& row : plan.devices) {
+        for (const int device : row) sites.insert(device == 1 ? 100 : topology.site_of(device));
+      }
+      return sites.contains(100) || sites.size() > 2 ? 1e18 : step.step.value();
+    });
+    EXPECT_LE(found->best.step.step.value(), 1.03 * best) << "seed " << seed;
+    EXPECT_GE(found->best.step.step.value(), best * (1 - 1e-9)) << "seed " << seed;
+    EXPECT_LE(found->bound.seconds, best * (1 + 1e-9)) << "seed " << seed;
+  }
+}
+
+/// The small cluster with prices: 1 to 4 dollars an hour, and egress that a step notices.
+Topology priced_cluster(std::uint64_t seed) {
+  Rng rng("prices", seed);
+  Topology topology = small_cluster(seed);
+  for (DeviceKind& kind : topology.kinds) kind.usd_per_hour = 1 + 3 * rng.uniform();
+  for (Site& site : topology.sites) site.egress_usd_per_byte = 1e-5 * rng.uniform();
+  return topology;
+}
+
+TEST(Search, finds_the_cheapest_plan_of_small_clusters_within_three_percent) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Topology topology = priced_cluster(seed);
+    const Job job = unit_job(4, 12);
+    const Result<SearchResult> found =
+        search_plan(topology, job, {.seed = seed, .effort = 0.05, .goal = {.cost = true}});
+    ASSERT_TRUE(found) << found.error().text();
+    const double best =
+        brute_force(topology, job, [](const Plan&, const StepResult& step) { return step.usd; });
+    EXPECT_LE(found->best.step.usd, 1.03 * best) << "seed " << seed;
+    EXPECT_GE(found->best.step.usd, best * (1 - 1e-9)) << "seed " << seed;
+  }
+}
+
+TEST(Search, finds_the_fastest_plan_below_a_price_within_five_percent) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const Topology topology = priced_cluster(seed);
+    const Job job = unit_job(4, 12);
+    const SearchOptions options{.seed = seed, .effort = 0.05};
+    const double fastest = search_plan(topology, job, options)->best.step.usd;
+    SearchOptions cheap = options;
+    cheap.goal.cost = true;
+    const double cheapest = search_plan(topology, job, cheap)->best.step.usd;
+    SearchOptions bounded = options;
+    bounded.goal.usd_max = (fastest + cheapest) / 2;
+    const Result<SearchResult> found = search_plan(topology, job, bounded);
+    ASSERT_TRUE(found) << found.error().text();
+    EXPECT_LE(found->best.step.usd, bounded.goal.usd_max);
+    const double best = brute_force(topology, job, [&](const Plan&, const StepResult& step) {
+      return step.usd > bounded.goal.usd_max ? 1e18 : step.step.value();
+    });
+    EXPECT_LE(found->best.step.step.value(), 1.05 * best) << "seed " << seed;
+
+    // Exactly the cheapest price is enough, half of it is not.
+    bounded.goal.usd_max = cheapest;
+    const Result<SearchResult> edge = search_plan(topology, job, bounded);
+    ASSERT_TRUE(edge) << edge.error().text();
+    EXPECT_LE(edge->best.step.usd, cheapest);
+    bounded.goal.usd_max = cheapest / 2;
+    const Result<SearchResult> dear = search_plan(topology, job, bounded);
+    ASSERT_FALSE(dear);
+    EXPECT_EQ(dear.error().code, ErrorCode::kInfeasible);
+    EXPECT_NE(dear.error().message.find("USD a billion tokens"), std::string::npos);
   }
 }
 
