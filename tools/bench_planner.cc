@@ -9,6 +9,7 @@
 #include "planner/policies.h"
 #include "planner/search.h"
 #include "tools/bench.h"
+#include "tools/median.h"
 
 namespace longhaul {
 namespace {
@@ -18,11 +19,6 @@ constexpr double kRankOrderTarget = 0.75;  // our simulated step over rank order
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
 Result<std::vector<BenchFigure>> compare_policies(const std::string& name, int threads) {

@@ -17,6 +17,7 @@
 #include "netsim/cluster_file.h"
 #include "netsim/network_paths.h"
 #include "tools/command.h"
+#include "tools/median.h"
 
 namespace longhaul {
 namespace {
@@ -29,12 +30,6 @@ constexpr std::uint64_t kJobBytesMax = std::uint64_t{1} << 20;
 int device_of(const LaunchPlan& plan, int cell) {
   const Plan& grid = plan.file.plan;
   return grid.device(cell / grid.stages(), cell % grid.stages());
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 DataIdentity identity_of(const DatasetPart& part, const LaunchPlan& plan) {

@@ -21,6 +21,7 @@
 #include "planner/trade_off.h"
 #include "tools/command.h"
 #include "tools/dtfm_command.h"
+#include "tools/median.h"
 #include "tools/plan_explain.h"
 #include "tools/tables.h"
 
@@ -187,9 +188,8 @@ std::vector<Baseline> run_baselines(const Topology& topology, const Job& job,
   std::vector<double> steps;
   for (const JudgedPlan& judged : *random) steps.push_back(judged.step.step.value());
   std::sort(steps.begin(), steps.end());
-  const double median = (steps[(steps.size() - 1) / 2] + steps[steps.size() / 2]) / 2;
   const std::string grid = grid_text(random->front().plan);
-  baselines.push_back({fmt::format("random, median of {}", kRandomPlans), median, grid, ""});
+  baselines.push_back({fmt::format("random, median of {}", kRandomPlans), median(steps), grid, ""});
   baselines.push_back({fmt::format("random, best of {}", kRandomPlans), steps.front(), grid, ""});
   return baselines;
 }

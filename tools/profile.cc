@@ -13,6 +13,7 @@
 #include "core/rng.h"
 #include "executor/run/stage_state.h"
 #include "kernels/cpu/isa.h"
+#include "tools/median.h"
 
 namespace longhaul {
 namespace {
@@ -24,12 +25,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 /// Times of one pass. The first one also warms caches up and counts only where it is alone.

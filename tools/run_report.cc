@@ -10,6 +10,7 @@
 #include "core/quantity.h"
 #include "core/schedule.h"
 #include "netsim/timeline.h"
+#include "tools/median.h"
 #include "tools/tables.h"
 
 namespace longhaul {
@@ -28,12 +29,8 @@ std::optional<double> finite(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
-std::optional<double> median(std::vector<double> values) {
-  if (values.empty()) return {};
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*std::max_element(values.begin(), middle) + *middle) / 2;
+std::optional<double> median_of(const std::vector<double>& values) {
+  return values.empty() ? std::nullopt : std::optional(median(values));
 }
 
 std::vector<double> last_of(const std::vector<double>& values, std::size_t count) {
@@ -287,11 +284,11 @@ bool RunReport::should_print(Seconds now) {
 }
 
 std::optional<double> RunReport::typical_step() const {
-  return median(typical_steps_.empty() ? other_steps_ : typical_steps_);
+  return median_of(typical_steps_.empty() ? other_steps_ : typical_steps_);
 }
 
 std::optional<double> RunReport::recent_step() const {
-  return median(last_of(typical_steps_.empty() ? other_steps_ : typical_steps_, kRecentSteps));
+  return median_of(last_of(typical_steps_.empty() ? other_steps_ : typical_steps_, kRecentSteps));
 }
 
 /// Between two sites: the most bytes in the last steps, and their rate.

@@ -161,4 +161,22 @@ Result<std::vector<std::byte>> read_file_piece(Storage& storage, const std::stri
   return answer;
 }
 
+void serve_file_piece(const QueueRunner& runner, Storage& storage, const std::string& root,
+                      const std::string& what, std::size_t bytes, MeshRequests::Answer answer) {
+  const std::optional<FilePiece> piece = parse_file_piece(what);
+  if (!piece) return answer(failed("nothing of this kind is here"));
+  // Owners: the work and its completion.
+  auto read = std::make_shared<std::vector<std::byte>>();
+  runner.run(
+      kStorageTag,
+      [&storage, root, piece, bytes, read]() -> Result<void> {
+        LH_ASSIGN(*read, read_file_piece(storage, root, *piece, bytes));
+        return {};
+      },
+      [read, a = std::move(answer)](Result<void> result) mutable {
+        if (!result) return a(std::unexpected(std::move(result).error()));
+        a(std::move(*read));
+      });
+}
+
 }  // namespace longhaul

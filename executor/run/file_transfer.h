@@ -102,4 +102,9 @@ std::optional<FilePiece> parse_file_piece(std::string_view what);
 Result<std::vector<std::byte>> read_file_piece(Storage& storage, const std::string& root,
                                                const FilePiece& piece, std::size_t bytes);
 
+/// Answers a question for a piece, read on the queue; any other question with an error. The storage
+/// outlives the queue's work.
+void serve_file_piece(const QueueRunner& runner, Storage& storage, const std::string& root,
+                      const std::string& what, std::size_t bytes, MeshRequests::Answer answer);
+
 }  // namespace longhaul

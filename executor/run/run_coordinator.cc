@@ -214,20 +214,8 @@ void RunCoordinator::serve(const std::string& what, std::size_t bytes,
         wanted->part == DataPart::kTrain ? context_.train : context_.validation;
     return serve_sequences(source, *wanted, std::move(answer));
   }
-  const std::optional<FilePiece> piece = parse_file_piece(what);
-  if (!piece) return answer(failed("nothing of this kind is here"));
-  // Owners: the work and its completion.
-  auto read = std::make_shared<std::vector<std::byte>>();
-  run(
-      [this, piece, bytes, read]() -> Result<void> {
-        LH_ASSIGN(*read, read_file_piece(*context_.storage, checkpoints_root(context_.folder),
-                                         *piece, bytes));
-        return {};
-      },
-      [read, a = std::move(answer)](Result<void> result) mutable {
-        if (!result) return a(std::unexpected(std::move(result).error()));
-        a(std::move(*read));
-      });
+  serve_file_piece(runner_, *context_.storage, checkpoints_root(context_.folder), what, bytes,
+                   std::move(answer));
 }
 
 }  // namespace longhaul

@@ -18,24 +18,6 @@ std::string_view name_of(DataPart part) {
   return part == DataPart::kTrain ? "train" : "validation";
 }
 
-/// Sequences [first, end) of the validation part that a pipeline has.
-struct ValidationShare {
-  std::int64_t first = 0;
-  std::int64_t end = 0;
-};
-ValidationShare validation_share(const RunSpec& spec, int pipeline) {
-  // As validation_micro_batches shares them out: a pipeline whose share is nothing has padding.
-  const std::int64_t b = spec.plan.micro_batch;
-  const std::int64_t count = validation_sequences(spec);
-  const std::int64_t all = (count + b - 1) / b;
-  std::int64_t sum = 0;
-  for (const int n : spec.plan.micro_batches) sum += n;
-  std::int64_t before = 0;
-  for (int d = 0; d < pipeline; ++d) before += spec.plan.micro_batches[static_cast<std::size_t>(d)];
-  const std::int64_t through = before + spec.plan.micro_batches[static_cast<std::size_t>(pipeline)];
-  return {std::min(count, all * before / sum * b), std::min(count, all * through / sum * b)};
-}
-
 /// Puts the tokens where the pipeline wants them.
 MicroBatchReader::Completion into(const TokenSource::Request& request, TokenSource::Done done) {
   return [inputs = request.inputs, targets = request.targets,

@@ -57,12 +57,6 @@ ExchangeMember member(const RunSpec& spec, int pipeline, int stage) {
   return {.rank = RunSpec::rank_of_cell(cell), .site = spec.place_of_cell(cell).site, .share = 1};
 }
 
-std::uint64_t exchange_name(Op op, int stage, std::uint32_t step) {
-  return encode_operation({.step = step,
-                           .kind = static_cast<std::uint8_t>(op),
-                           .stage = static_cast<std::uint16_t>(stage)});
-}
-
 /// Whether the workers of two different cells give one another tensors.
 bool exchange_tensors(const RunSpec& spec, int cell, int other) {
   const int stage = spec.stage_of(cell);
@@ -129,9 +123,15 @@ CoordinatorConfig coordinator_config(const RunSpec& spec) {
   return config;
 }
 
-ExchangeOptions stage_exchange(const RunSpec& spec, int stage, std::uint32_t step) {
+std::uint64_t exchange_operation(Op op, int stage, std::uint32_t step) {
+  return encode_operation({.step = step,
+                           .kind = static_cast<std::uint8_t>(op),
+                           .stage = static_cast<std::uint16_t>(stage)});
+}
+
+ExchangeOptions stage_exchange(const RunSpec& spec, int stage) {
   ExchangeOptions options;
-  options.operation = exchange_name(Op::kReduce, stage, step);
+  options.operation = exchange_operation(Op::kReduce, stage, 0);
   for (int d = 0; d < spec.plan.pipelines(); ++d) options.members.push_back(member(spec, d, stage));
   const Tensors own = own_tensors(spec, stage);
   options.tensor_lengths = padded_lengths(own.parameters, own.first, own.end);
@@ -139,9 +139,9 @@ ExchangeOptions stage_exchange(const RunSpec& spec, int stage, std::uint32_t ste
   return options;
 }
 
-ExchangeOptions tied_exchange(const RunSpec& spec, std::uint32_t step) {
+ExchangeOptions tied_exchange(const RunSpec& spec) {
   ExchangeOptions options;
-  options.operation = exchange_name(Op::kTiedReduce, 0, step);
+  options.operation = exchange_operation(Op::kTiedReduce, 0, 0);
   for (const int stage : {spec.plan.stages() - 1, 0}) {
     for (int d = 0; d < spec.plan.pipelines(); ++d) {
       options.members.push_back(member(spec, d, stage));
@@ -171,20 +171,25 @@ std::int64_t validation_sequences(const RunSpec& spec) {
   return std::min(spec.job.training->validation_sequences, spec.validation->sequences());
 }
 
-std::vector<int> validation_micro_batches(const RunSpec& spec) {
+ValidationShare validation_share(const RunSpec& spec, int pipeline) {
   const std::int64_t b = spec.plan.micro_batch;
-  const std::int64_t all = (validation_sequences(spec) + b - 1) / b;
+  const std::int64_t count = validation_sequences(spec);
+  const std::int64_t all = (count + b - 1) / b;  // micro-batches
   const std::vector<int>& trained = spec.plan.micro_batches;
   const std::int64_t sum = std::accumulate(trained.begin(), trained.end(), std::int64_t{0});
+  const std::int64_t before =
+      std::accumulate(trained.begin(), trained.begin() + pipeline, std::int64_t{0});
+  const std::int64_t through = before + trained[index(pipeline)];
+  return {std::min(count, all * before / sum * b), std::min(count, all * through / sum * b)};
+}
+
+std::vector<int> validation_micro_batches(const RunSpec& spec) {
+  const std::int64_t b = spec.plan.micro_batch;
   std::vector<int> counts;
-  std::int64_t before = 0;
-  std::int64_t given = 0;
-  for (const int n : trained) {
-    before += n;
-    const std::int64_t until = all * before / sum;
+  for (int pipeline = 0; pipeline < spec.plan.pipelines(); ++pipeline) {
+    const auto [first, end] = validation_share(spec, pipeline);
     // A pipeline without a sequence has a micro-batch of padding: every stage takes part.
-    counts.push_back(static_cast<int>(std::max<std::int64_t>(1, until - given)));
-    given = until;
+    counts.push_back(static_cast<int>(std::max<std::int64_t>(1, (end - first + b - 1) / b)));
   }
   return counts;
 }

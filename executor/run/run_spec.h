@@ -99,11 +99,14 @@ Gpt2Slice slice_of_stage(const RunSpec& spec, int stage);
 RateSchedule rates_of(const RunSpec& spec);
 /// The grid, as the commit protocol sees it.
 CoordinatorConfig coordinator_config(const RunSpec& spec);
-/// The exchange of a stage's gradients, without the tied embedding where that has its own.
-ExchangeOptions stage_exchange(const RunSpec& spec, int stage, std::uint32_t step);
+/// The exchange of a stage's gradients, without the tied embedding where that has its own. Its
+/// operation is that of step 0; see exchange_operation.
+ExchangeOptions stage_exchange(const RunSpec& spec, int stage);
 /// The exchange of the tied embedding: the heads of all pipelines, then their embeddings, so that
 /// the sum begins with head + embedding as it does in one process.
-ExchangeOptions tied_exchange(const RunSpec& spec, std::uint32_t step);
+ExchangeOptions tied_exchange(const RunSpec& spec);
+/// The name of the exchange of a step; `op` is REDUCE or TIED_REDUCE, whose stage is 0.
+std::uint64_t exchange_operation(Op op, int stage, std::uint32_t step);
 /// Where that gradient lies in a stage's gradients: first element and number of elements.
 struct GradientRange {
   std::size_t first = 0;
@@ -112,7 +115,13 @@ struct GradientRange {
 GradientRange stage_gradient(const RunSpec& spec, int stage);
 GradientRange tied_gradient(const RunSpec& spec, int stage);
 
-/// The validation sequences of each pipeline, as micro-batches: as even as the training's.
+/// Validation sequences [first, end) of a pipeline: whole micro-batches, as even as the training's.
+struct ValidationShare {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+};
+ValidationShare validation_share(const RunSpec& spec, int pipeline);
+/// The micro-batches of each pipeline's share, at least one.
 std::vector<int> validation_micro_batches(const RunSpec& spec);
 /// Sequences that are really validated on.
 std::int64_t validation_sequences(const RunSpec& spec);

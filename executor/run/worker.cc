@@ -85,6 +85,10 @@ Worker::Worker(const WorkerContext& context, StageState state)
   }
   storage_ = std::make_unique<StageStorage>(state_.stage(), *context.queue, spec_.plan.micro_batch,
                                             wire_bytes);
+  stage_exchange_ = {stage_exchange(spec_, stage_), stage_gradient(spec_, stage_)};
+  if (spec_.has_tied_exchange() && (stage_ == 0 || stage_ == spec_.plan.stages() - 1)) {
+    tied_exchange_ = {tied_exchange(spec_), tied_gradient(spec_, stage_)};
+  }
   count_raw_bytes();
 }
 
@@ -168,10 +172,8 @@ void Worker::count_raw_bytes() {
       if (i != self) raw_per_step_[options.members[i].rank] += shard(i) + shard(self);
     }
   };
-  count_exchange(stage_exchange(spec_, stage_, 0));
-  const bool is_tied =
-      spec_.has_tied_exchange() && (stage_ == 0 || stage_ == spec_.plan.stages() - 1);
-  if (is_tied) count_exchange(tied_exchange(spec_, 0));
+  count_exchange(stage_exchange_.options);
+  if (tied_exchange_) count_exchange(tied_exchange_->options);
 }
 
 void Worker::start() {
@@ -298,9 +300,9 @@ void Worker::step_ended(Result<PipelineResult> result) {
 
 void Worker::reduce(bool tied, PipelineHooks::Done done) {
   const auto number = static_cast<std::uint32_t>(participant_->committed());
-  ExchangeOptions options =
-      tied ? tied_exchange(spec_, number) : stage_exchange(spec_, stage_, number);
-  const GradientRange range = tied ? tied_gradient(spec_, stage_) : stage_gradient(spec_, stage_);
+  auto [options, range] = tied ? *tied_exchange_ : stage_exchange_;
+  options.operation = tied ? exchange_operation(Op::kTiedReduce, 0, number)
+                           : exchange_operation(Op::kReduce, stage_, number);
   auto exchange = ShardedAllReduce::start(
       *mesh_, *context_.loop, std::move(options),
       state_.stage().gradients().subspan(range.first, range.count), std::move(done));
@@ -510,21 +512,8 @@ void Worker::lost(int peer, const Error& why) {
 }
 
 void Worker::serve(const std::string& what, std::size_t bytes, MeshRequests::Answer answer) {
-  const std::optional<FilePiece> piece = parse_file_piece(what);
-  if (!piece) return answer(failed("nothing of this kind is here"));
-  // Owners: the work and its completion.
-  auto read = std::make_shared<std::vector<std::byte>>();
-  run(
-      kStorageTag,
-      [this, piece, bytes, read]() -> Result<void> {
-        LH_ASSIGN(*read, read_file_piece(*context_.storage, checkpoints_root(context_.folder),
-                                         *piece, bytes));
-        return {};
-      },
-      [read, a = std::move(answer)](Result<void> result) mutable {
-        if (!result) return a(std::unexpected(std::move(result).error()));
-        a(std::move(*read));
-      });
+  serve_file_piece(runner_, *context_.storage, checkpoints_root(context_.folder), what, bytes,
+                   std::move(answer));
 }
 
 void Worker::measure(const PipelineResult& result) {

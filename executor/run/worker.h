@@ -75,6 +75,12 @@ class Worker {
   /// Counts what is sent to each rank.
   class CountingMesh;
 
+  /// An exchange of gradients, the same in every step but for its name.
+  struct Exchange {
+    ExchangeOptions options;
+    GradientRange range;
+  };
+
   Worker(const WorkerContext& context, StageState state);
   Result<void> open_data();
   PipelineContext pipeline_context(const Schedule& schedule, TokenSource* tokens);
@@ -124,6 +130,8 @@ class Worker {
   std::unique_ptr<SequenceSource> remote_train_, remote_validation_;
   std::unique_ptr<TrainTokens> train_tokens_;
   std::unique_ptr<ValidationTokens> validation_tokens_;
+  Exchange stage_exchange_;
+  std::optional<Exchange> tied_exchange_;  // where this stage takes part in it
   std::unique_ptr<BoundaryFormat> format_;
   std::unique_ptr<StageStorage> storage_;
   std::unique_ptr<Participant> participant_;

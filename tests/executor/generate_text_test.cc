@@ -15,6 +15,7 @@
 #include "executor/storage/real_storage.h"
 #include "executor/storage/sim_storage.h"
 #include "tests/executor/checkpoint_fixtures.h"
+#include "tests/executor/storage_sides.h"
 
 namespace longhaul {
 namespace {
@@ -192,25 +193,8 @@ TEST(Generate, ids_that_no_tokenizer_has_are_never_chosen) {
 // ---------------------------------------------------------------------------------------------
 // Folders, on both sides of the Storage door
 
-class GenerateFolder : public testing::TestWithParam<bool> {
+class GenerateFolder : public fixtures::StorageSides {
  protected:
-  void SetUp() override {
-    if (GetParam()) {
-      storage_ = std::make_unique<RealStorage>();
-      std::string name = testing::TempDir() + "longhaul-generate-XXXXXX";
-      ASSERT_NE(::mkdtemp(name.data()), nullptr);
-      folder_ = name;
-    } else {
-      storage_ = std::make_unique<SimStorage>();
-      folder_ = "/work";
-      ASSERT_TRUE(storage_->make_folder(folder_));
-    }
-  }
-  void TearDown() override {
-    if (GetParam()) std::filesystem::remove_all(folder_);
-  }
-
-  std::string at(const std::string& name) const { return folder_ + "/" + name; }
   std::string checkpoint_at(std::uint64_t step) const {
     return at("run/checkpoints/" + folder_name({.term = 1, .step = step}));
   }
@@ -233,9 +217,6 @@ class GenerateFolder : public testing::TestWithParam<bool> {
   static std::vector<Token> text_of(Gpt2Stage stage) {
     return continued(std::move(stage), {}, {3, 7}, 10);
   }
-
-  std::unique_ptr<Storage> storage_;
-  std::string folder_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Sides, GenerateFolder, testing::Bool(),

@@ -13,6 +13,7 @@
 #include "executor/storage/sim_storage.h"
 #include "tests/executor/mesh_fixtures.h"
 #include "tests/executor/run_fixtures.h"
+#include "tests/executor/storage_sides.h"
 
 namespace longhaul {
 namespace {
@@ -238,28 +239,16 @@ TEST(RunQuestions, malformed_sequences_are_no_questions) {
 
 // ---- files, on both sides of the Storage door
 
-class ServedFiles : public testing::TestWithParam<bool> {
+class ServedFiles : public fixtures::StorageSides {
  protected:
   void SetUp() override {
-    if (GetParam()) {
-      storage_ = std::make_unique<RealStorage>();
-      std::string name = testing::TempDir() + "longhaul-served-XXXXXX";
-      ASSERT_NE(::mkdtemp(name.data()), nullptr);
-      folder_ = name;
-    } else {
-      storage_ = std::make_unique<SimStorage>();
-      folder_ = "/run";
-    }
+    StorageSides::SetUp();
     ASSERT_TRUE(make_folders(*storage_, root() + "/" + kFolder));
     ASSERT_TRUE(write_file(*storage_, folder_ + "/secret", "0123456789"));
     ASSERT_TRUE(write_file(*storage_, root() + "/secret", "0123456789"));
     ASSERT_TRUE(write_file(*storage_, root() + "/" + kFolder + "/head", "0123456789"));
     ASSERT_TRUE(write_file(*storage_, root() + "/" + kFolder + "/.hidden", "0123456789"));
   }
-  void TearDown() override {
-    if (GetParam()) std::filesystem::remove_all(folder_);
-  }
-
   std::string root() const { return checkpoints_root(folder_); }
   std::string read(const FilePiece& piece, std::size_t bytes) {
     const auto read = read_file_piece(*storage_, root(), piece, bytes);
@@ -267,8 +256,6 @@ class ServedFiles : public testing::TestWithParam<bool> {
   }
 
   const std::string kFolder = "term-000001-step-000000100";
-  std::unique_ptr<Storage> storage_;
-  std::string folder_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Sides, ServedFiles, testing::Bool(),

@@ -10,6 +10,7 @@
 
 #include "executor/storage/real_storage.h"
 #include "executor/storage/sim_storage.h"
+#include "tests/executor/storage_sides.h"
 
 namespace longhaul {
 namespace {
@@ -18,25 +19,8 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-class StorageContract : public testing::TestWithParam<bool> {
+class StorageContract : public fixtures::StorageSides {
  protected:
-  void SetUp() override {
-    if (GetParam()) {
-      storage_ = std::make_unique<RealStorage>();
-      std::string name = testing::TempDir() + "longhaul-storage-XXXXXX";
-      ASSERT_NE(::mkdtemp(name.data()), nullptr);
-      folder_ = name;
-    } else {
-      storage_ = std::make_unique<SimStorage>();
-      folder_ = "/work";
-      ASSERT_TRUE(storage_->make_folder(folder_));
-    }
-  }
-  void TearDown() override {
-    if (GetParam()) std::filesystem::remove_all(folder_);
-  }
-
-  std::string at(const std::string& name) const { return folder_ + "/" + name; }
   std::string content(const std::string& name) const {
     const auto text = read_text(*storage_, at(name), 1 << 20);
     return text ? *text : "error: " + text.error().message;
@@ -47,9 +31,6 @@ class StorageContract : public testing::TestWithParam<bool> {
     LH_TRY(file->sync());
     return file->close();
   }
-
-  std::unique_ptr<Storage> storage_;
-  std::string folder_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Sides, StorageContract, testing::Bool(),
