@@ -83,6 +83,9 @@ class ComputeQueue {
   ComputeQueue& operator=(const ComputeQueue&) = delete;
   /// Ends what is running and drops the rest: no completion is posted after it.
   virtual ~ComputeQueue() = default;
+  /// The same, for an owner whose work uses things that end before the queue does. What is
+  /// submitted afterwards is dropped.
+  virtual void close() = 0;
 
   /// Zeroed, aligned to 64 bytes at least. Fails (kFailed) when memory is out.
   virtual Result<ComputeBuffer> allocate(std::size_t bytes) = 0;

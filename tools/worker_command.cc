@@ -49,7 +49,8 @@ class WorkerProcess {
     // The runtime ends when nothing is left to wait for, and does not know of the lines' thread.
     runtime_.loop().after(kForever, [] {});
     runtime_.run();
-    // Workers before meshes, meshes before queues and transports.
+    // What still runs uses the worker. Workers before meshes, meshes before queues and transports.
+    if (queue_) queue_->close();
     worker_ = nullptr;
     mesh_ = nullptr;
     queue_ = nullptr;

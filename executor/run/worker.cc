@@ -423,12 +423,13 @@ void Worker::kept(const Kept& kept) {
         }
         return {};
       },
-      [](const Result<void>&) {});  // old files that stay do no harm
-  if (kept.step != saved_) return;
-  kept_ = saved_;
-  if (activity_ != Activity::kKept) return;
-  activity_ = Activity::kIdle;
-  next();
+      [this, kept](const Result<void>&) {  // old files that stay do no harm
+        if (kept.step != saved_) return;
+        kept_ = saved_;
+        if (activity_ != Activity::kKept) return;
+        activity_ = Activity::kIdle;
+        next();
+      });
 }
 
 // ---- the end

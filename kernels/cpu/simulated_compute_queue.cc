@@ -15,6 +15,7 @@ class SimulatedComputeQueue final : public ComputeQueue {
   SimulatedComputeQueue(VirtualClock clock, WorkTimes times)
       : clock_(std::move(clock)), times_(std::move(times)), alive_(std::make_shared<Alive>()) {}
 
+  void close() override { alive_ = nullptr; }
   Result<ComputeBuffer> allocate(std::size_t bytes) override { return allocate_host_buffer(bytes); }
   Result<ComputeBuffer> allocate_staging(std::size_t bytes) override {
     return allocate_host_buffer(bytes);
@@ -70,7 +71,7 @@ class SimulatedComputeQueue final : public ComputeQueue {
            std::move_only_function<Result<void>()> work) {
     SimTime& free = free_at(stream);
     free = std::max(free, clock_.now()) + SimTime::from(times_(tag, bytes));
-    if (status_) status_ = work();
+    if (status_ && alive_) status_ = work();
   }
 
   void copy(StreamId stream, std::span<std::byte> to, std::span<const std::byte> from) {
@@ -87,7 +88,8 @@ class SimulatedComputeQueue final : public ComputeQueue {
   std::vector<SimTime> stream_free_;  // when each stream is done with what it has
   std::vector<SimTime> event_time_;
   Result<void> status_;  // the first failure
-  /// Owned here alone; completions hold weak references, to do nothing once the queue is gone.
+  /// Owned here alone, null when closed; completions hold weak references, to do nothing once the
+  /// queue is closed or gone.
   std::shared_ptr<Alive> alive_;
 };
 

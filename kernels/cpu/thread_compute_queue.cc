@@ -17,7 +17,7 @@ void ThreadComputeQueue::stop() {
     stopping_ = true;
   }
   wake_.notify_one();
-  worker_.join();
+  if (worker_.joinable()) worker_.join();
 }
 
 void ThreadComputeQueue::submit(StreamId stream, ComputeWork work) {

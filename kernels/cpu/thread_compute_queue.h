@@ -24,6 +24,7 @@ namespace longhaul {
 
 class ThreadComputeQueue : public ComputeQueue {
  public:
+  void close() override { stop(); }
   Result<ComputeBuffer> allocate(std::size_t bytes) override { return allocate_host_buffer(bytes); }
   Result<ComputeBuffer> allocate_staging(std::size_t bytes) override {
     return allocate_host_buffer(bytes);
@@ -49,7 +50,7 @@ class ThreadComputeQueue : public ComputeQueue {
 
   explicit ThreadComputeQueue(Post post) : post_(std::move(post)) {}
   /// A queue starts its thread last in its constructor and stops it first in its destructor, so
-  /// that the thread never meets half of it.
+  /// that the thread never meets half of it. stop() may be called again.
   void start();
   void stop();
 

@@ -120,6 +120,20 @@ TEST_P(ComputeQueues, a_stream_runs_in_the_order_submitted) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
+TEST_P(ComputeQueues, a_closed_one_uses_nothing_any_more) {
+  const StreamId stream = queue_.create_stream();
+  auto numbers = std::make_unique<std::vector<int>>(1);
+  const auto add = [numbers = numbers.get()]() -> Result<void> {
+    numbers->push_back(1);
+    return {};
+  };
+  for (int i = 0; i < 1000; ++i) queue_.submit(stream, {0, add});
+  queue_.close();
+  numbers = nullptr;  // the sanitizers would see a use
+  queue_.submit(stream, {0, add});
+  queue_.close();
+}
+
 TEST_P(ComputeQueues, data_goes_through_staging_to_the_device_and_back) {
   const StreamId compute = queue_.create_stream();
   const StreamId copies = queue_.create_stream();
