@@ -1,7 +1,5 @@
 #include "planner/cost_model.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -17,113 +15,6 @@ std::size_t at(int i) {
 }
 
 }  // namespace
-
-Problem::Problem(const Topology& topology, const Job& job, const std::vector<char>& admitted,
-                 const Goal& goal)
-    : topology_(topology), job_(job), goal_(goal) {
-  const double sequences = 1;
-  for (int d = 0; d < topology.device_count(); ++d) {
-    const DeviceKind& kind = topology.kind_of(d);
-    const FlopsPerSecond rate = kind.rate_at(job.precision);
-    seconds_per_flop_.push_back(rate > FlopsPerSecond(0) ? 1 / rate.value() : 0);
-    overhead_.push_back(kind.overhead.value());
-    memory_.push_back((kind.memory - kind.reserved).value());
-    update_.push_back(update_time(kind, sequences).value());
-    usd_per_second_.push_back(kind.usd_per_hour / 3600);
-    node_.push_back(topology.node_of(d));
-    site_.push_back(topology.site_of(d));
-    kind_.push_back(topology.devices[at(d)].kind);
-    const bool may = admitted.empty() || admitted[at(d)] != 0;
-    if (may && rate > FlopsPerSecond(0)) usable_.push_back(d);
-  }
-  sites_ = topology.site_count();
-  for (int a = 0; a < sites_; ++a) {
-    for (int b = 0; b < sites_; ++b) {
-      const Link& link = topology.link(a, b);
-      BytesPerSecond through = link.rate;
-      if (a != b) {
-        through = std::min({through, topology.sites[at(a)].uplink, topology.sites[at(b)].downlink});
-      }
-      site_latency_.push_back(link.latency.value());
-      site_rate_.push_back(through.value());
-    }
-  }
-  std::vector<int> devices_on(topology.nodes.size(), 0);
-  for (const int device : usable_) ++devices_on[at(node(device))];
-  for (std::size_t n = 0; n < topology.nodes.size(); ++n) {
-    nic_.push_back(topology.nodes[n].nic.value());
-    inside_rate_.push_back(topology.nodes[n].inside_rate.value());
-    inside_latency_.push_back(topology.nodes[n].inside_latency.value());
-    shared_.push_back(devices_on[n] > 1 ? 1 : 0);
-  }
-  std::sort(usable_.begin(), usable_.end(), [&](int a, int b) {
-    return std::pair(seconds_per_flop_[at(a)], a) < std::pair(seconds_per_flop_[at(b)], b);
-  });
-  for (const int a : usable_) {
-    for (const int b : usable_) {
-      if (a != b) fastest_rate_ = std::max(fastest_rate_, this->rate(a, b));
-    }
-  }
-}
-
-Bound lower_bound(const Problem& problem, const Grid& grid) {
-  const std::vector<Bound> bounds = lower_bounds(problem, grid);
-  return *std::max_element(bounds.begin(), bounds.end(),
-                           [](const Bound& a, const Bound& b) { return a.seconds < b.seconds; });
-}
-
-double least_usd(const Problem& problem, const Grid& grid, const Bound& bound) {
-  std::vector<double> prices;
-  for (const int device : problem.usable()) prices.push_back(problem.usd_per_second(device));
-  std::sort(prices.begin(), prices.end());
-  return bound.seconds *
-         std::accumulate(prices.begin(), prices.begin() + grid.stages * grid.pipelines, 0.0);
-}
-
-std::vector<Bound> lower_bounds(const Problem& problem, const Grid& grid) {
-  const Job& job = problem.job();
-  const std::vector<int>& usable = problem.usable();
-  const int devices = grid.stages * grid.pipelines;
-  LH_CHECK(devices <= static_cast<int>(usable.size()), "a grid is no larger than the cluster");
-
-  // Compute: all work at the joint speed of the fastest devices that the grid has room for.
-  double speed = 0;
-  double least_overhead = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < devices; ++i) speed += 1 / problem.seconds_per_flop(usable[at(i)]);
-  for (const int device : usable)
-    least_overhead = std::min(least_overhead, problem.overhead(device));
-  const double sequences = static_cast<double>(job.global_batch);
-  const double recompute =
-      job.recompute ? (job.model.layers * layer_forward_flops(job.model, sequences)).value() : 0;
-  const double work = model_flops(job.model, sequences).value() + recompute;
-  const double batches = sequences / grid.micro_batch;
-  const double passes = 2 * batches * grid.stages * least_overhead / devices;
-  const double compute = work / speed + passes;
-
-  // Exchange: whichever stage ends last still has at least one layer to reduce. A member sends each
-  // owner its shard and gets the sum back, over D - 1 links at once, each no faster than the best.
-  const double fastest_link = problem.fastest_rate();
-  double exchange = 0;
-  if (grid.pipelines > 1 && std::isfinite(fastest_link)) {
-    const double shard = layer_parameters(job.model) / grid.pipelines;
-    const double bytes = std::min(codec_bytes(job.gradients, shard, 4).value(), 4 * shard);
-    exchange = 2 * bytes / fastest_link;
-  }
-
-  // Path: one micro-batch through all stages and back on the fastest device, at no distance.
-  const double fastest = problem.seconds_per_flop(usable.front());
-  const double path = work / batches * fastest + 2 * grid.stages * least_overhead;
-
-  const double update = [&] {
-    double least = std::numeric_limits<double>::infinity();
-    for (const int device : usable) {
-      least = std::min(least, problem.update_seconds_per_parameter(device));
-    }
-    return least * model_parameters(job.model) / grid.stages;
-  }();
-  return {{compute + exchange + update, fmt::format("compute of the {} fastest devices", devices)},
-          {path + exchange + update, "one micro-batch through all stages"}};
-}
 
 Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(problem), grid_(grid) {
   const Job& job = problem.job();

@@ -11,6 +11,7 @@
 #include "core/result.h"
 #include "core/topology.h"
 #include "core/units.h"
+#include "planner/bounds.h"
 #include "planner/cost_model.h"
 #include "planner/device_limits.h"
 

@@ -18,6 +18,7 @@
 
 #include "core/result.h"
 #include "netsim/step_simulation.h"
+#include "planner/bounds.h"
 #include "planner/cost_model.h"
 #include "planner/device_limits.h"
 

@@ -7,21 +7,12 @@
 #include <numeric>
 
 #include "core/rng.h"
-#include "netsim/cluster_file.h"
-#include "netsim/step_simulation.h"
 #include "tests/core/fixtures.h"
 
 namespace longhaul {
 namespace {
 
 using namespace fixtures;
-
-Topology shipped_cluster(const std::string& name) {
-  return *load_cluster(LONGHAUL_SOURCE_DIR "/configs/clusters/" + name + ".yaml");
-}
-Job shipped_job(const std::string& name) {
-  return *load_job(LONGHAUL_SOURCE_DIR "/configs/jobs/" + name + ".yaml");
-}
 
 TEST(CostModel, one_device_costs_its_passes_and_update) {
   // One layer and the head: forward 16 + 2 = 18 FLOP at 16 FLOP/s = 1.125 s, backward 2.25 s; four
@@ -109,53 +100,6 @@ TEST(CostModel, layers_go_to_the_faster_stage) {
   const Problem problem(topology, job);
   const Evaluator evaluator(problem, {2, 1, 1});
   EXPECT_EQ(evaluator.split_layers({0, 1}), (std::vector{6, 2}));
-}
-
-/// A random candidate of a random grid that fits the memory.
-bool random_candidate(const Problem& problem, Rng& rng, Grid& grid, Candidate& candidate) {
-  const auto devices = static_cast<int>(problem.usable().size());
-  grid.stages = 1 + static_cast<int>(rng.below(static_cast<std::uint64_t>(std::min(devices, 8))));
-  grid.pipelines =
-      1 + static_cast<int>(rng.below(static_cast<std::uint64_t>(devices / grid.stages)));
-  grid.micro_batch = 1 << rng.below(3);
-  candidate.cells = problem.usable();
-  rng.shuffle(std::span(candidate.cells));
-  candidate.cells.resize(static_cast<std::size_t>(grid.stages * grid.pipelines));
-  Evaluator evaluator(problem, grid);
-  candidate.layers = evaluator.split_layers(candidate.cells);
-  return evaluator.evaluate(candidate) < Evaluator::kOverflow;
-}
-
-TEST(CostModel, no_lower_bound_is_above_a_simulated_step) {
-  const Job job = shipped_job("gpt3-xl");
-  Rng rng("bounds", 1);
-  for (const char* cluster : {"ten-cities", "eight-cities", "dtfm-4-regional"}) {
-    const Topology topology = shipped_cluster(cluster);
-    const Problem problem(topology, job);
-    int tried = 0;
-    for (int i = 0; i < 200 && tried < 15; ++i) {
-      Grid grid;
-      Candidate candidate;
-      if (!random_candidate(problem, rng, grid, candidate)) continue;
-      ++tried;
-      const Plan plan = Evaluator(problem, grid).finish(candidate);
-      EXPECT_TRUE(check_memory(plan, topology, job));
-      const Result<StepResult> step = simulate_step(topology, job, plan);
-      ASSERT_TRUE(step) << step.error().text();
-      EXPECT_LE(lower_bound(problem, grid).seconds, step->step.value() * (1 + 1e-9)) << cluster;
-    }
-    EXPECT_EQ(tried, 15) << cluster;
-  }
-}
-
-TEST(CostModel, bound_is_tight_for_one_device) {
-  // All work on one device, nothing else: the bound is the step.
-  const Topology topology = unit_topology({0});
-  const Job job = unit_job(3, 5);
-  const Problem problem(topology, job);
-  const Bound bound = lower_bound(problem, {1, 1, 1});
-  EXPECT_NEAR(bound.seconds, Evaluator(problem, {1, 1, 1}).evaluate({{0}, {3}}), 1e-9);
-  EXPECT_EQ(bound.name, "compute of the 1 fastest devices");
 }
 
 }  // namespace
