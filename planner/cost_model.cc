@@ -54,12 +54,13 @@ Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(proble
   fills_.resize(at(grid.pipelines));
   periods_.resize(at(grid.pipelines));
   ends_.resize(at(grid.stages));
+  alone_.resize(at(grid.stages));
 
   const Topology& topology = problem.topology();
   const std::size_t nodes = topology.nodes.size();
   const std::size_t sites = topology.sites.size();
   const double infinity = std::numeric_limits<double>::infinity();
-  capacities_.assign(2 * nodes + 2 * sites + nodes * nodes + sites * sites, infinity);
+  capacities_.assign(2 * nodes + 2 * sites + sites * sites, infinity);
   loads_.assign(capacities_.size(), 0);
   on_node_.assign(nodes, 0);
   on_site_.assign(sites, 0);
@@ -72,18 +73,10 @@ Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(proble
     capacities_[2 * nodes + s] = topology.sites[s].uplink.value();
     capacities_[2 * nodes + sites + s] = topology.sites[s].downlink.value();
   }
-  for (std::size_t u = 0; u < nodes; ++u) {
-    for (std::size_t v = 0; v < nodes; ++v) {
-      const Link& link = topology.link(topology.nodes[u].site, topology.nodes[v].site);
-      if (u != v && link.scope == LinkScope::kNode) {
-        capacities_[2 * nodes + 2 * sites + u * nodes + v] = link.rate.value();
-      }
-    }
-  }
   for (std::size_t i = 0; i < sites * sites; ++i) {
     const Link& link = topology.links[i];
     if (link.scope == LinkScope::kSitePair) {
-      capacities_[2 * nodes + 2 * sites + nodes * nodes + i] = link.rate.value();
+      capacities_[2 * nodes + 2 * sites + i] = link.rate.value();
     }
   }
 }
@@ -93,26 +86,42 @@ const Evaluator::StageCost& Evaluator::cost(int stage, int layers) const {
   return costs_[at(kind * (problem_.job().model.layers + 1) + layers)];
 }
 
-// Slots: NIC out by node, NIC in by node, uplink by site, downlink by site, links by node pair,
-// links by site pair.
+// Slots: NIC out by node, NIC in by node, uplink by site, downlink by site, links by site pair,
+// then the links between two nodes.
 std::size_t Evaluator::uplink_slot(int site) const {
   return 2 * problem_.topology().nodes.size() + at(site);
 }
 std::size_t Evaluator::downlink_slot(int site) const {
   return uplink_slot(site) + problem_.topology().sites.size();
 }
-std::size_t Evaluator::node_link_slot(int from_node, int to_node) const {
-  const std::size_t nodes = problem_.topology().nodes.size();
-  return downlink_slot(0) + problem_.topology().sites.size() + at(from_node) * nodes + at(to_node);
-}
 std::size_t Evaluator::site_link_slot(int from_site, int to_site) const {
-  const std::size_t nodes = problem_.topology().nodes.size();
-  return node_link_slot(0, 0) + nodes * nodes + at(from_site) * problem_.topology().sites.size() +
-         at(to_site);
+  const std::size_t sites = problem_.topology().sites.size();
+  return downlink_slot(0) + sites + at(from_site) * sites + at(to_site);
+}
+std::size_t Evaluator::node_link_slot(int from_node, int to_node) {
+  const Topology& topology = problem_.topology();
+  const std::uint64_t pair = at(from_node) * topology.nodes.size() + at(to_node);
+  const auto [found, is_new] = node_links_.try_emplace(pair, capacities_.size());
+  if (is_new) {
+    capacities_.push_back(
+        topology.link(topology.nodes[at(from_node)].site, topology.nodes[at(to_node)].site)
+            .rate.value());
+    loads_.push_back(0);
+  }
+  return found->second;
+}
+
+bool Evaluator::is_link_shared(int from_node, int to_node) const {
+  if (!problem_.is_shared(from_node) || !problem_.is_shared(to_node)) return false;
+  const Topology& topology = problem_.topology();
+  const Link& link =
+      topology.link(topology.nodes[at(from_node)].site, topology.nodes[at(to_node)].site);
+  return link.scope == LinkScope::kNode &&
+         link.rate.value() < std::min(problem_.nic(from_node), problem_.nic(to_node));
 }
 
 template <class Visit>
-void Evaluator::visit_slots(int from_device, int to_device, Visit&& visit) const {
+void Evaluator::visit_slots(int from_device, int to_device, Visit&& visit) {
   const int u = problem_.node(from_device);
   const int v = problem_.node(to_device);
   if (u == v) return;  // inside a node nothing is shared
@@ -124,11 +133,15 @@ void Evaluator::visit_slots(int from_device, int to_device, Visit&& visit) const
     visit(uplink_slot(a));
     visit(downlink_slot(b));
   }
-  const bool shared = problem_.topology().link(a, b).scope == LinkScope::kSitePair;
-  visit(shared ? site_link_slot(a, b) : node_link_slot(u, v));
+  if (problem_.topology().link(a, b).scope == LinkScope::kSitePair) {
+    visit(site_link_slot(a, b));
+  } else if (is_link_shared(u, v)) {
+    visit(node_link_slot(u, v));
+  }
 }
 
 void Evaluator::add_load(std::size_t slot, double amount) {
+  if (amount == 0) return;
   if (loads_[slot] == 0) touched_.push_back(slot);
   loads_[slot] += amount;
 }
@@ -162,7 +175,8 @@ void Evaluator::fill_times(const Candidate& candidate) {
 double Evaluator::choose_in_flight(const Candidate& candidate) {
   // What memory allows at each stage, never rising along the pipeline.
   double overflow = 0;
-  int most = std::max(1, static_cast<int>(std::ceil(batches_ / grid_.pipelines)));
+  const int all = std::max(1, static_cast<int>(std::ceil(batches_ / grid_.pipelines)));
+  int most = all;
   for (int i = 0; i < grid_.stages; ++i) {
     const StageCost& stage = cost(i, candidate.layers[at(i)]);
     for (int d = 0; d < grid_.pipelines; ++d) {
@@ -179,6 +193,7 @@ double Evaluator::choose_in_flight(const Candidate& candidate) {
   }
   // What hides the round trips: K_i = K_{i+1} + 1 + ceil(RTT_i / slowest stage) [eager 1F1B].
   int wanted_after = 0;
+  is_deep_ = true;
   for (int i = grid_.stages - 1; i >= 0; --i) {
     int wanted = 1;
     if (i + 1 < grid_.stages) {
@@ -190,6 +205,7 @@ double Evaluator::choose_in_flight(const Candidate& candidate) {
       }
       wanted = wanted_after + 1 + static_cast<int>(std::min(trips, 1e6));
     }
+    is_deep_ = is_deep_ && in_flight_[at(i)] >= std::min(wanted, all);
     in_flight_[at(i)] = std::min(in_flight_[at(i)], wanted);
     wanted_after = in_flight_[at(i)];
   }
@@ -209,7 +225,7 @@ void Evaluator::count_transfers(const Candidate& candidate) {
   }
 }
 
-double Evaluator::shared_period(const Candidate& candidate, int pipeline) const {
+double Evaluator::shared_period(const Candidate& candidate, int pipeline) {
   double period = 0;
   for (int i = 0; i + 1 < grid_.stages; ++i) {
     const int device = candidate.cells[cell(pipeline, i)];
@@ -251,6 +267,10 @@ double Evaluator::reduce_time(double elements) {
   const double inside = 4 * shard * wire;
   const double between = codec_bytes(job.gradients, shard, 4).value() * wire;
   count_members();
+  const auto load = [this](std::size_t slot, double bytes) {
+    add_load(slot, bytes);
+    group_slots_.push_back(slot);
+  };
   // All loads are of one phase; every shard crosses twice, to its owner and from it.
   double slowest = 0;
   double farthest = 0;
@@ -261,16 +281,8 @@ double Evaluator::reduce_time(double elements) {
         here * ((on_site_[at(site)] - here) * inside + (count - on_site_[at(site)]) * between);
     slowest = std::max(slowest, bytes / problem_.nic(node));
     if (here > 1) slowest = std::max(slowest, inside / problem_.inside_rate(node));
-    add_load(at(node), 2 * bytes);
-    add_load(topology.nodes.size() + at(node), 2 * bytes);
-    if (!problem_.is_shared(node)) continue;
-    // Only a link between two nodes with several devices can carry other stages' shards as well.
-    for (const int other : nodes_here_) {
-      if (other == node || !problem_.is_shared(other)) continue;
-      const bool same_site = topology.nodes[at(other)].site == site;
-      add_load(node_link_slot(node, other),
-               2 * here * on_node_[at(other)] * (same_site ? inside : between));
-    }
+    load(at(node), 2 * bytes);
+    load(topology.nodes.size() + at(node), 2 * bytes);
   }
   for (const int a : sites_here_) {
     double leaving = 0;
@@ -282,20 +294,20 @@ double Evaluator::reduce_time(double elements) {
       const double on_link = is_pipe ? all : most_on_node_[at(a)] * most_on_node_[at(b)] * shards;
       slowest = std::max(slowest, on_link / problem_.site_rate(a, b));
       farthest = std::max(farthest, problem_.site_latency(a, b));
-      if (is_pipe) add_load(site_link_slot(a, b), 2 * all);
+      load(site_link_slot(a, b), 2 * all);
       if (a == b) continue;
       leaving += all;
-      add_load(downlink_slot(b), 2 * all);
+      load(downlink_slot(b), 2 * all);
     }
-    add_load(uplink_slot(a), 2 * leaving);
+    load(uplink_slot(a), 2 * leaving);
     exchange_usd_ += 2 * leaving * problem_.egress_usd_per_byte(a);
   }
   return 2 * (slowest + farthest);
 }
 
-double Evaluator::reduce_load_time() const {
+double Evaluator::load_time(std::span<const std::size_t> slots) const {
   double slowest = 0;
-  for (const std::size_t slot : touched_) {
+  for (const std::size_t slot : slots) {
     slowest = std::max(slowest, loads_[slot] / capacities_[slot]);
   }
   return slowest;
@@ -342,6 +354,22 @@ double Evaluator::price(const Candidate& candidate, double seconds) const {
   return per_second * seconds + egress;
 }
 
+/// Where every two nodes of two sites have a link of their own, the exchanges of all stages
+/// together are taken to load those between the plan's nodes evenly.
+void Evaluator::count_node_links(const Candidate& candidate) {
+  const Topology& topology = problem_.topology();
+  members_.assign(candidate.cells.begin(), candidate.cells.end());
+  count_members();
+  for (const int a : sites_here_) {
+    for (const int b : sites_here_) {
+      const Link& link = topology.link(a, b);
+      if (link.scope != LinkScope::kNode) continue;
+      const double pairs = nodes_on_site_[at(a)] * (nodes_on_site_[at(b)] - (a == b ? 1 : 0));
+      capacities_[site_link_slot(a, b)] = link.rate.value() * std::max(pairs, 1.0);
+    }
+  }
+}
+
 double Evaluator::evaluate(const Candidate& candidate) {
   const int stages = grid_.stages;
   const int pipelines = grid_.pipelines;
@@ -366,8 +394,13 @@ double Evaluator::evaluate(const Candidate& candidate) {
     const std::span stage_times(&stage_times_[cell(d, 0)], at(stages));
     const std::span hop_times(hop_times_.data() + d * (stages - 1), at(stages - 1));
     const double fill = pipeline_fill(stage_times, hop_times);
-    const double period = std::max(pipeline_period(stage_times, hop_times, in_flight_, share),
-                                   shared_period(candidate, d));
+    // Depths that hide every round trip leave the slowest stage or serialisation.
+    double period = periods_[at(d)];
+    for (const HopTime& hop : hop_times) {
+      period = std::max({period, hop.forward_send, hop.backward_send});
+    }
+    if (!is_deep_) period = pipeline_period(stage_times, hop_times, in_flight_, share);
+    period = std::max(period, shared_period(candidate, d));
     fills_[at(d)] = fill;
     periods_[at(d)] = period;
     rate += 1 / period;
@@ -395,6 +428,9 @@ double Evaluator::evaluate(const Candidate& candidate) {
   const double first_end = *std::min_element(ends_.begin(), ends_.end());
   double ready = *std::max_element(ends_.begin(), ends_.end());
   double update = 0;
+  group_slots_.clear();
+  group_begin_.clear();
+  if (pipelines > 1) count_node_links(candidate);
   for (int i = 0; i < stages; ++i) {
     const StageCost& stage = cost(i, candidate.layers[at(i)]);
     members_.clear();
@@ -403,10 +439,18 @@ double Evaluator::evaluate(const Candidate& candidate) {
       members_.push_back(device);
       update = std::max(update, stage.parameters * problem_.update_seconds_per_parameter(device));
     }
-    if (pipelines > 1) ends_[at(i)] += reduce_time(stage.reduced_parameters);
+    group_begin_.push_back(group_slots_.size());
+    alone_[at(i)] = pipelines > 1 ? reduce_time(stage.reduced_parameters) : 0;
+  }
+  group_begin_.push_back(group_slots_.size());
+  // What several stages' exchanges share lets none of them go before it has carried them all.
+  const std::span<const std::size_t> slots = group_slots_;
+  for (int i = 0; i < stages; ++i) {
+    const std::size_t begin = group_begin_[at(i)];
+    const double loaded = load_time(slots.subspan(begin, group_begin_[at(i) + 1] - begin));
+    ends_[at(i)] = std::max(ends_[at(i)] + alone_[at(i)], first_end + loaded);
     ready = std::max(ready, ends_[at(i)]);
   }
-  ready = std::max(ready, first_end + reduce_load_time());
   clear_loads();
   if (problem_.job().model.tied_embedding && stages > 1) {
     members_.clear();
@@ -415,7 +459,7 @@ double Evaluator::evaluate(const Candidate& candidate) {
       members_.push_back(candidate.cells[cell(d, stages - 1)]);
     }
     const double alone = reduce_time(token_embedding_parameters(problem_.job().model));
-    const double tied = std::max(alone, reduce_load_time());
+    const double tied = std::max(alone, load_time(touched_));
     clear_loads();
     ready = std::max(ready, std::max(ends_.front(), ends_.back()) + tied);
   }

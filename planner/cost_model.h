@@ -15,6 +15,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/job.h"
@@ -101,12 +102,14 @@ class Evaluator {
   double choose_in_flight(const Candidate& candidate);
   void count_transfers(const Candidate& candidate);
   /// Least period that shared links allow a pipeline.
-  double shared_period(const Candidate& candidate, int pipeline) const;
+  double shared_period(const Candidate& candidate, int pipeline);
   /// Seconds of the sharded all-reduce of `elements` among members_ alone; adds its loads. Works
   /// on counts of members by node and site, since a shard is as large whoever owns it.
   double reduce_time(double elements);
   void count_members();
-  double reduce_load_time() const;
+  void count_node_links(const Candidate& candidate);
+  /// The most that any of these slots is loaded with, in seconds.
+  double load_time(std::span<const std::size_t> slots) const;
   double price(const Candidate& candidate, double seconds) const;
   double commit_time(const Candidate& candidate, int* coordinator) const;
   void clear_loads();
@@ -115,10 +118,14 @@ class Evaluator {
   void add_load(std::size_t slot, double amount);
   std::size_t uplink_slot(int site) const;
   std::size_t downlink_slot(int site) const;
-  std::size_t node_link_slot(int from_node, int to_node) const;
+  /// Whether a link between two nodes can be what limits several devices' traffic: where both nodes
+  /// have several, and NICs are not slower still.
+  bool is_link_shared(int from_node, int to_node) const;
+  /// Made at its first use: of all pairs of nodes a plan uses few.
+  std::size_t node_link_slot(int from_node, int to_node);
   std::size_t site_link_slot(int from_site, int to_site) const;
   template <class Visit>
-  void visit_slots(int from_device, int to_device, Visit&& visit) const;
+  void visit_slots(int from_device, int to_device, Visit&& visit);
 
   const Problem& problem_;
   Grid grid_;
@@ -129,10 +136,15 @@ class Evaluator {
   std::vector<StageTime> stage_times_;
   std::vector<HopTime> hop_times_;  // D x (P - 1)
   std::vector<int> in_flight_;
+  bool is_deep_ = false;  // enough to hide every round trip
   std::vector<double> fills_, periods_, ends_;
+  std::vector<double> alone_;         // by stage: its exchange, were it the only one
   std::vector<double> loads_;         // by slot
   std::vector<double> capacities_;    // by slot, bytes/s
   std::vector<std::size_t> touched_;  // slots with a load
+  std::unordered_map<std::uint64_t, std::size_t> node_links_;
+  std::vector<std::size_t> group_slots_;  // that the stages' exchanges load, one after the other,
+  std::vector<std::size_t> group_begin_;  // from here on each
   ClosedForm closed_form_;
   double exchange_usd_ = 0;   // egress of all exchanges of the candidate at hand
   std::vector<int> members_;  // of the group at hand, and its counts:

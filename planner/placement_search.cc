@@ -9,51 +9,10 @@
 namespace longhaul {
 namespace {
 
-constexpr std::size_t kHistory = 64;    // late acceptance: compare with the cost so many moves ago
-constexpr std::size_t kMaxStarts = 12;  // sites that chains start from
+constexpr std::size_t kHistory = 64;  // late acceptance: compare with the cost so many moves ago
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
-}
-
-/// Sites that have usable devices, each next one the nearest not yet visited.
-std::vector<int> site_chain(const Problem& problem, int start) {
-  const Topology& topology = problem.topology();
-  std::vector<char> left(topology.sites.size(), 0);
-  for (const int device : problem.usable()) left[at(problem.site(device))] = 1;
-  std::vector<int> chain;
-  int here = start;
-  while (here >= 0) {
-    chain.push_back(here);
-    left[at(here)] = 0;
-    int next = -1;
-    double nearest = std::numeric_limits<double>::infinity();
-    for (int s = 0; s < topology.site_count(); ++s) {
-      const double there =
-          topology.link(here, s).latency.value() + topology.link(s, here).latency.value();
-      if (left[at(s)] != 0 && there < nearest) {
-        nearest = there;
-        next = s;
-      }
-    }
-    here = next;
-  }
-  return chain;
-}
-
-/// Usable devices in the order of a chain of sites, node by node, faster kinds first.
-std::vector<int> devices_along(const Problem& problem, const std::vector<int>& chain) {
-  std::vector<int> position(problem.topology().sites.size(), 0);
-  for (std::size_t i = 0; i < chain.size(); ++i) position[at(chain[i])] = static_cast<int>(i);
-  std::vector<int> devices = problem.usable();
-  std::sort(devices.begin(), devices.end(), [&](int a, int b) {
-    const auto key = [&](int device) {
-      return std::tuple(position[at(problem.site(device))], problem.seconds_per_flop(device),
-                        problem.node(device), device);
-    };
-    return key(a) < key(b);
-  });
-  return devices;
 }
 
 /// A candidate being changed in place: knows its idle devices and can undo one move.
@@ -66,6 +25,8 @@ class Climber {
     for (const int device : evaluator.problem().usable()) {
       if (used[at(device)] == 0) idle_.push_back(device);
     }
+    // Devices of one node stand together, to be taken together.
+    std::sort(idle_.begin(), idle_.end());
   }
 
   const Candidate& candidate() const { return candidate_; }
@@ -74,7 +35,8 @@ class Climber {
   bool move() {
     saved_ = Move::kNone;
     const std::uint64_t dice = rng_.below(100);
-    if (dice < 55) return swap_cells();
+    if (dice < 45) return swap_cells();
+    if (dice < 55) return swap_runs();
     if (dice < 70) return swap_idle();
     if (dice < 85) return move_layer();
     if (dice < 93) return reverse_stages();
@@ -84,10 +46,10 @@ class Climber {
   void undo() {
     switch (saved_) {
       case Move::kSwapCells:
-        std::swap(candidate_.cells[a_], candidate_.cells[b_]);
+        swap_range(candidate_.cells, b_);
         break;
       case Move::kSwapIdle:
-        std::swap(candidate_.cells[a_], idle_[b_]);
+        swap_range(idle_, b_);
         break;
       case Move::kLayer:
         ++candidate_.layers[a_];
@@ -108,9 +70,33 @@ class Climber {
     const int first = candidate_.cells[a];
     const int second = candidate_.cells[b];
     if (first == second || evaluator_.problem().same(first, second)) return false;
-    std::swap(candidate_.cells[a], candidate_.cells[b]);
     a_ = a;
     b_ = b;
+    length_ = 1;
+    swap_range(candidate_.cells, b_);
+    saved_ = Move::kSwapCells;
+    return true;
+  }
+
+  /// Exchanges `length_` cells from a_ on with as many of `other` from `b` on.
+  void swap_range(std::vector<int>& other, std::size_t b) {
+    const auto first = candidate_.cells.begin() + static_cast<std::ptrdiff_t>(a_);
+    std::swap_ranges(first, first + static_cast<std::ptrdiff_t>(length_),
+                     other.begin() + static_cast<std::ptrdiff_t>(b));
+  }
+
+  /// The same stages of two pipelines.
+  bool swap_runs() {
+    const std::size_t stages = at(evaluator_.grid().stages);
+    const std::size_t pipelines = at(evaluator_.grid().pipelines);
+    const std::size_t first = rng_.index(pipelines);
+    const std::size_t second = rng_.index(pipelines);
+    if (first == second) return false;
+    const std::size_t begin = rng_.index(stages);
+    length_ = 1 + rng_.index(stages - begin);
+    a_ = first * stages + begin;
+    b_ = second * stages + begin;
+    swap_range(candidate_.cells, b_);
     saved_ = Move::kSwapCells;
     return true;
   }
@@ -130,8 +116,11 @@ class Climber {
     if (idle_.empty()) return swap_cells();
     a_ = rng_.index(candidate_.cells.size());
     b_ = rng_.index(idle_.size());
-    if (evaluator_.problem().same(candidate_.cells[a_], idle_[b_])) return false;
-    std::swap(candidate_.cells[a_], idle_[b_]);
+    const std::size_t stages = at(evaluator_.grid().stages);
+    const std::size_t most = std::min(stages - a_ % stages, idle_.size() - b_);
+    length_ = rng_.chance(0.5) ? 1 : 1 + rng_.index(most);
+    if (length_ == 1 && evaluator_.problem().same(candidate_.cells[a_], idle_[b_])) return false;
+    swap_range(idle_, b_);
     saved_ = Move::kSwapIdle;
     return true;
   }
@@ -175,6 +164,7 @@ class Climber {
   Move saved_ = Move::kNone;
   std::size_t a_ = 0;
   std::size_t b_ = 0;
+  std::size_t length_ = 1;
 };
 
 }  // namespace
@@ -182,69 +172,27 @@ class Climber {
 void add_to_population(std::vector<Scored>& population, Scored scored, std::size_t limit) {
   const auto place =
       std::lower_bound(population.begin(), population.end(), scored,
-                       [](const Scored& a, const Scored& b) { return a.seconds < b.seconds; });
-  if (place != population.end() && place->seconds == scored.seconds) return;
+                       [](const Scored& a, const Scored& b) { return a.value < b.value; });
+  if (place != population.end() && place->value == scored.value) return;
   population.insert(place, std::move(scored));
   if (population.size() > limit) population.pop_back();
-}
-
-std::vector<Scored> structured_candidates(Evaluator& evaluator, std::size_t keep) {
-  const Problem& problem = evaluator.problem();
-  const int stages = evaluator.grid().stages;
-  const int pipelines = evaluator.grid().pipelines;
-  const std::size_t cells = at(stages * pipelines);
-  std::vector<char> is_fast(problem.topology().devices.size(), 0);
-  for (std::size_t i = 0; i < cells; ++i) is_fast[at(problem.usable()[i])] = 1;
-
-  std::vector<Scored> population;
-  const auto add = [&](const std::vector<int>& order, bool stages_along) {
-    Scored scored;
-    scored.candidate.cells.resize(cells);
-    for (int d = 0; d < pipelines; ++d) {
-      for (int i = 0; i < stages; ++i) {
-        scored.candidate.cells[at(d * stages + i)] =
-            order[at(stages_along ? i * pipelines + d : d * stages + i)];
-      }
-    }
-    scored.candidate.layers = evaluator.split_layers(scored.candidate.cells);
-    scored.seconds = evaluator.evaluate(scored.candidate);
-    add_to_population(population, std::move(scored), keep);
-  };
-  std::vector<int> starts;
-  for (const int device : problem.usable()) {
-    if (std::find(starts.begin(), starts.end(), problem.site(device)) == starts.end()) {
-      starts.push_back(problem.site(device));
-    }
-  }
-  if (starts.size() > kMaxStarts) starts.resize(kMaxStarts);
-  for (const int start : starts) {
-    const std::vector<int> nearest = devices_along(problem, site_chain(problem, start));
-    std::vector<int> fastest;
-    std::copy_if(nearest.begin(), nearest.end(), std::back_inserter(fastest),
-                 [&](int device) { return is_fast[at(device)] != 0; });
-    for (const bool stages_along : {false, true}) {
-      add(fastest, stages_along);
-      if (nearest.size() > cells) add(nearest, stages_along);
-    }
-  }
-  return population;
 }
 
 Scored climb(Evaluator& evaluator, const Scored& start, int evaluations, Rng& rng,
              const std::function<bool()>& interrupted) {
   Scored best = start;
   Climber climber(evaluator, start.candidate, rng);
-  double current = start.seconds;
+  double current = start.value;
   std::vector<double> history(kHistory, current);
   for (int i = 0; i < evaluations; ++i) {
     constexpr int kAsked = 256;  // evaluations; a few milliseconds
     if (i % kAsked == 0 && interrupted && interrupted()) break;
     if (!climber.move()) continue;
-    const double seconds = evaluator.evaluate(climber.candidate());
+    const double value = evaluator.evaluate(climber.candidate());
     double& then = history[static_cast<std::size_t>(i) % kHistory];
-    if (seconds <= current || seconds <= then) {
-      current = seconds;
-      if (seconds < best.seconds) best = {climber.candidate(), seconds};
+    if (value <= current || value <= then) {
+      current = value;
+      if (value < best.value) best = {climber.candidate(), value};
     } else {
       climber.undo();
     }
@@ -277,7 +225,7 @@ Scored cross(Evaluator& evaluator, const Scored& mother, const Scored& father, R
   for (std::size_t c = 0; c < cells; ++c) {
     while (child.candidate.cells[c] == kNobody) take(c, usable[next++]);
   }
-  child.seconds = evaluator.evaluate(child.candidate);
+  child.value = evaluator.evaluate(child.candidate);
   return child;
 }
 

@@ -15,16 +15,12 @@ namespace longhaul {
 
 struct Scored {
   Candidate candidate;
-  double seconds = 0;  // T1
+  double value = 0;  // what the goal makes small, by T1
 };
 
-/// Structured starting points: sites chained by nearest latency from each site, with pipelines or
-/// stages laid along the chain, on the fastest devices or on the nearest. Best first, at most
-/// `keep`, all different.
-std::vector<Scored> structured_candidates(Evaluator& evaluator, std::size_t keep);
-
 /// Improves a candidate by about `evaluations` evaluations and returns the best seen. Moves: swap
-/// two cells, replace a cell's device by an idle one, swap or reverse stages, move a layer.
+/// two cells or two pipelines' runs of stages, replace the devices of a run by idle ones, reverse
+/// stages, move a layer.
 /// Ends early when `interrupted` says so.
 Scored climb(Evaluator& evaluator, const Scored& start, int evaluations, Rng& rng,
              const std::function<bool()>& interrupted = {});

@@ -54,9 +54,20 @@ Problem::Problem(const Topology& topology, const Job& job, const std::vector<cha
   std::sort(usable_.begin(), usable_.end(), [&](int a, int b) {
     return std::pair(seconds_per_flop_[at(a)], a) < std::pair(seconds_per_flop_[at(b)], b);
   });
-  for (const int a : usable_) {
-    for (const int b : usable_) {
-      if (a != b) fastest_rate_ = std::max(fastest_rate_, this->rate(a, b));
+  // Two devices of one node, of two nodes of a site, or of two sites, whose fastest NICs count.
+  std::vector<double> first_nic(at(sites_), 0), second_nic(at(sites_), 0);
+  for (std::size_t n = 0; n < topology.nodes.size(); ++n) {
+    if (devices_on[n] == 0) continue;
+    if (devices_on[n] > 1) fastest_rate_ = std::max(fastest_rate_, inside_rate_[n]);
+    double& first = first_nic[at(topology.nodes[n].site)];
+    double& second = second_nic[at(topology.nodes[n].site)];
+    second = std::max(second, std::min(first, nic_[n]));
+    first = std::max(first, nic_[n]);
+  }
+  for (int a = 0; a < sites_; ++a) {
+    for (int b = 0; b < sites_; ++b) {
+      const double nics = a == b ? second_nic[at(a)] : std::min(first_nic[at(a)], first_nic[at(b)]);
+      fastest_rate_ = std::max(fastest_rate_, std::min(site_rate(a, b), nics));
     }
   }
 }

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "planner/layouts.h"
 #include "planner/parallel.h"
-#include "planner/placement_search.h"
 
 namespace longhaul {
 namespace {
@@ -33,13 +33,14 @@ bool fits(const Topology& topology, const Job& job, const SearchOptions& options
   if (all.usable().empty()) return false;
   for (const std::vector<char>& choice : site_choices(all, options.devices.sites_max)) {
     const Problem problem(topology, job, choice);
+    const Layouts layouts(problem);
     const std::vector<Grid> grids = smallest_grids(problem, options.limits);
     std::vector<char> grid_fits(grids.size(), 0);
     parallel_for(static_cast<int>(grids.size()), options.threads, [&](int g) {
       const auto slot = static_cast<std::size_t>(g);
       Evaluator evaluator(problem, grids[slot]);
-      const std::vector<Scored> best = structured_candidates(evaluator, 1);
-      grid_fits[slot] = best.front().seconds < Evaluator::kOverflow ? 1 : 0;
+      const std::vector<Scored> best = layouts.candidates(evaluator, 1, Layouts::Breadth::kAll);
+      grid_fits[slot] = best.front().value < Evaluator::kOverflow ? 1 : 0;
     });
     if (std::find(grid_fits.begin(), grid_fits.end(), 1) != grid_fits.end()) return true;
   }

@@ -6,20 +6,28 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
 #include "core/quantity.h"
+#include "planner/layouts.h"
 #include "planner/parallel.h"
 #include "planner/placement_search.h"
+#include "planner/refinement.h"
 #include "planner/relaxation.h"
 
 namespace longhaul {
 namespace {
 
-constexpr int kMaxMicroBatch = 16;       // sequences; larger ones only help tiny models
-constexpr std::size_t kPopulation = 12;  // of a grid
-constexpr std::size_t kJudged = 96;      // plans that are simulated
+constexpr int kMaxMicroBatch = 16;         // sequences; larger ones only help tiny models
+constexpr std::size_t kPopulation = 12;    // of a grid
+constexpr std::size_t kLookedAt = 2;       // layouts kept at the first look
+constexpr std::size_t kLookedAround = 24;  // grids whose neighbours are looked at as well
+constexpr std::size_t kJudged = 96;        // plans that are simulated
+constexpr double kJudgedTransfers = 2e7;   // transfers in all their simulations
+constexpr std::size_t kRefined = 4;        // grids whose best plans are refined
+constexpr double kRefinedTransfers = 1.5e6;
 constexpr std::size_t kJudgedPerGrid = 3;
 
 /// One round: how many grids stay, how many islands breed in each, and how long each climbs.
@@ -28,6 +36,7 @@ struct Round {
   int islands;
   int evaluations;
 };
+constexpr double kCells = 32;  // of a grid, up to which a climb is as long as it says
 constexpr Round kRounds[] = {
     {64, 1, 1500}, {24, 2, 3000}, {8, 4, 6000}, {4, 8, 8000}, {3, 10, 8000}};
 
@@ -35,13 +44,11 @@ struct Branch {
   const Problem* problem;  // with the devices of one choice of sites
   std::size_t choice;
   Grid grid;
-  Bound bound;
   double least;                    // no plan's value is less
   std::vector<Scored> population;  // best first
 
   double best() const {
-    return population.empty() ? std::numeric_limits<double>::infinity()
-                              : population.front().seconds;
+    return population.empty() ? std::numeric_limits<double>::infinity() : population.front().value;
   }
 };
 
@@ -108,21 +115,36 @@ class Search {
                         limits_.empty() ? "choose another `precision` in the job"
                                         : "exclude less, or choose another `precision` in the job");
     }
-    for (const std::vector<char>& choice : site_choices(all, options_.devices.sites_max))
+    admitted_of_ = site_choices(all, options_.devices.sites_max);
+    for (const std::vector<char>& choice : admitted_of_) {
       problems_.emplace_back(topology_, job_, choice, closed_form_goal_);
+    }
     return {};
   }
 
-  /// Bounds and structured candidates of every grid.
+  /// Bounds of every grid, and layouts of those that may win.
   Result<void> open_branches() {
     std::size_t most = 0;
+    std::vector<Branch> between;
     for (std::size_t choice = 0; choice < problems_.size(); ++choice) {
       const Problem& problem = problems_[choice];
+      layouts_.emplace_back(problem);
       most = std::max(most, problem.usable().size());
-      for (const Grid& grid : possible_grids(problem, options_.limits)) {
-        const Bound bound = lower_bound(problem, grid);
-        const double least = options_.goal.cost ? least_usd(problem, grid, bound) : bound.seconds;
-        branches_.push_back({&problem, choice, grid, bound, least, {}});
+      const std::vector<Grid> grids = possible_grids(problem, options_.limits);
+      const Bounds bounds_of(problem);
+      std::vector<Bound> bounds(grids.size());
+      parallel_for(static_cast<int>(grids.size()), options_.threads, [&](int g) {
+        bounds[static_cast<std::size_t>(g)] = bounds_of.lower(grids[static_cast<std::size_t>(g)]);
+      });
+      for (std::size_t g = 0; g < grids.size(); ++g) {
+        if (result_.bound.name.empty() || bounds[g].seconds < result_.bound.seconds) {
+          result_.bound = bounds[g];
+        }
+        const double least =
+            options_.goal.cost ? least_usd(problem, grids[g], bounds[g]) : bounds[g].seconds;
+        const bool is_last = g + 1 == grids.size() || grids[g + 1].pipelines <= grids[g].pipelines;
+        std::vector<Branch>& where = is_last || is_step(grids[g].pipelines) ? branches_ : between;
+        where.push_back({&problem, choice, grids[g], least, {}});
       }
     }
     if (branches_.empty()) {
@@ -134,18 +156,66 @@ class Search {
           "micro-batch a "
           "pipeline");
     }
-    for (const Branch& branch : branches_) {
-      if (result_.bound.name.empty() || branch.bound.seconds < result_.bound.seconds) {
-        result_.bound = branch.bound;
-      }
+    look_at(branches_);
+    // Between two numbers of pipelines that were looked at, where that may pay.
+    std::vector<Branch> near;
+    for (Branch& branch : between) {
+      const auto is_near = [&](const Branch& good) {
+        return good.choice == branch.choice && good.grid.stages == branch.grid.stages &&
+               good.grid.micro_batch == branch.grid.micro_batch &&
+               next_step(branch.grid.pipelines) >= good.grid.pipelines &&
+               next_step(good.grid.pipelines) >= branch.grid.pipelines;
+      };
+      const auto end = branches_.begin() +
+                       static_cast<std::ptrdiff_t>(std::min(kLookedAround, branches_.size()));
+      if (std::any_of(branches_.begin(), end, is_near)) near.push_back(std::move(branch));
     }
-    parallel_for(static_cast<int>(branches_.size()), options_.threads, [&](int b) {
+    look_at(near);
+    std::move(near.begin(), near.end(), std::back_inserter(branches_));
+    sort_branches(branches_);
+    const std::size_t closer = std::min(kRounds[0].grids, branches_.size());
+    parallel_for(static_cast<int>(closer), options_.threads, [&](int b) {
       Branch& branch = branches_[static_cast<std::size_t>(b)];
       Evaluator evaluator(*branch.problem, branch.grid);
-      branch.population = structured_candidates(evaluator, kPopulation);
+      branch.population =
+          layouts_[branch.choice].candidates(evaluator, kPopulation, Layouts::Breadth::kAll);
     });
     sort_branches(branches_);
     return {};
+  }
+
+  /// Numbers of pipelines in steps of an eighth: what lies between is much the same.
+  static int next_step(int pipelines) { return std::max(pipelines + 1, pipelines * 9 / 8); }
+  static bool is_step(int pipelines) {
+    int step = 1;
+    while (step < pipelines) step = next_step(step);
+    return step == pipelines;
+  }
+
+  /// A few layouts of each branch, the least bound first; leaves the branches that may win, best
+  /// first.
+  void look_at(std::vector<Branch>& branches) {
+    std::sort(branches.begin(), branches.end(), [](const Branch& a, const Branch& b) {
+      return std::pair(a.least, order_of(a)) < std::pair(b.least, order_of(b));
+    });
+    constexpr std::size_t kAtOnce = 64;  // then the incumbent is asked again
+    for (std::size_t first = 0; first < branches.size(); first += kAtOnce) {
+      const std::size_t count = std::min(kAtOnce, branches.size() - first);
+      parallel_for(static_cast<int>(count), options_.threads, [&](int b) {
+        Branch& branch = branches[first + static_cast<std::size_t>(b)];
+        if (branch.least > incumbent_) return;
+        Evaluator evaluator(*branch.problem, branch.grid);
+        branch.population =
+            layouts_[branch.choice].candidates(evaluator, kLookedAt, Layouts::Breadth::kFew);
+      });
+      for (std::size_t b = first; b < first + count; ++b) {
+        if (branches[b].best() < Evaluator::kOverPrice) {
+          incumbent_ = std::min(incumbent_, branches[b].best());
+        }
+      }
+    }
+    std::erase_if(branches, [](const Branch& branch) { return branch.population.empty(); });
+    sort_branches(branches);
   }
 
   /// False when it was interrupted; the round then counts for nothing.
@@ -161,7 +231,11 @@ class Search {
     const std::size_t active = std::min(round.grids, branches_.size());
     const auto islands = static_cast<std::size_t>(round.islands);
     std::vector<Scored> offspring(active * islands);
-    const auto evaluations = std::max(1, static_cast<int>(round.evaluations * options_.effort));
+    // An evaluation takes time in proportion to the cells.
+    const auto evaluations_of = [&](const Grid& grid) {
+      const double size = std::max(1.0, grid.stages * grid.pipelines / kCells);
+      return std::max(1, static_cast<int>(round.evaluations * options_.effort / size));
+    };
     parallel_for(static_cast<int>(offspring.size()), options_.threads, [&](int task) {
       const auto slot = static_cast<std::size_t>(task);
       const Branch& branch = branches_[slot / islands];
@@ -179,14 +253,15 @@ class Search {
         start = cross(evaluator, parents[rng.index(parents.size())],
                       parents[rng.index(parents.size())], rng);
       }
-      offspring[slot] = climb(evaluator, start, evaluations, rng, options_.interrupted);
+      offspring[slot] =
+          climb(evaluator, start, evaluations_of(branch.grid), rng, options_.interrupted);
     });
     if (options_.interrupted && options_.interrupted()) return false;
     for (std::size_t slot = 0; slot < offspring.size(); ++slot) {
+      result_.evaluations += evaluations_of(branches_[slot / islands].grid);
       add_to_population(branches_[slot / islands].population, std::move(offspring[slot]),
                         kPopulation);
     }
-    result_.evaluations += static_cast<std::int64_t>(active * islands) * evaluations;
     sort_branches(branches_);
     ++round_;
     return true;
@@ -217,29 +292,38 @@ class Search {
       if (branch.best() < Evaluator::kOverflow) ++result_.grids;
       for (std::size_t i = 0; i < std::min(kJudgedPerGrid, branch.population.size()); ++i) {
         const Scored& scored = branch.population[i];
-        if (scored.seconds < Evaluator::kOverflow) entries.push_back({&branch, &scored});
+        if (scored.value < Evaluator::kOverflow) entries.push_back({&branch, &scored});
       }
     }
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.scored->seconds, order_of(*a.branch)) <
-             std::pair(b.scored->seconds, order_of(*b.branch));
+      return std::pair(a.scored->value, order_of(*a.branch)) <
+             std::pair(b.scored->value, order_of(*b.branch));
     });
-    if (entries.size() > kJudged) entries.resize(kJudged);
     std::vector<Plan> plans;
     std::vector<double> closed_form_s;
+    double transfers = 0;
     for (const Entry& entry : entries) {
       Evaluator evaluator(*entry.branch->problem, entry.branch->grid);
-      plans.push_back(evaluator.finish(entry.scored->candidate));
+      Plan plan = evaluator.finish(entry.scored->candidate);
+      transfers += transfers_of(plan);
+      if (plans.size() == kJudged || (transfers > kJudgedTransfers && !plans.empty())) break;
+      plans.push_back(std::move(plan));
       closed_form_s.push_back(evaluator.closed_form().seconds);
     }
     LH_ASSIGN(result_.judged, judge(topology_, job_, std::move(plans), options_.threads));
     result_.simulations = result_.judged.size();
     for (std::size_t i = 0; i < closed_form_s.size(); ++i)
       result_.judged[i].closed_form_s = closed_form_s[i];
+    // The search's branch of each judged plan, for its problem.
+    std::vector<const Branch*> branch_of;
+    for (std::size_t i = 0; i < result_.judged.size(); ++i) branch_of.push_back(entries[i].branch);
+    refine_best(branch_of);
     const JudgedPlan* best = nullptr;
     for (const JudgedPlan& judged : result_.judged) {
       if (judged.step.usd > options_.goal.usd_max) continue;
-      if (best == nullptr || value_of(judged) < value_of(*best)) best = &judged;
+      if (best == nullptr || value_of(judged, options_.goal) < value_of(*best, options_.goal)) {
+        best = &judged;
+      }
     }
     if (best == nullptr) {
       if (branches_.front().best() < Evaluator::kOverPrice) {
@@ -251,11 +335,37 @@ class Search {
     return std::move(result_);
   }
 
-  /// What the goal makes small, then the other of the two.
-  std::pair<double, double> value_of(const JudgedPlan& judged) const {
-    const double seconds = judged.step.step.value();
-    if (options_.goal.cost) return {judged.step.usd, seconds};
-    return {seconds, 0};
+  /// The best plans of a few grids are refined by simulation, then the best of them once more.
+  void refine_best(const std::vector<const Branch*>& branch_of) {
+    std::vector<std::size_t> order(result_.judged.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto better = [&](std::size_t a, std::size_t b) {
+      return value_of(result_.judged[a], options_.goal) <
+             value_of(result_.judged[b], options_.goal);
+    };
+    std::stable_sort(order.begin(), order.end(), better);
+    std::vector<std::size_t> chosen;
+    for (const std::size_t i : order) {
+      const auto same = [&](std::size_t other) { return branch_of[other] == branch_of[i]; };
+      if (chosen.size() < kRefined && std::none_of(chosen.begin(), chosen.end(), same)) {
+        chosen.push_back(i);
+      }
+    }
+    const auto refine_one = [&](std::size_t i, double share) {
+      const Branch& branch = *branch_of[i];
+      const Problem problem(topology_, job_, admitted_of_[branch.choice], options_.goal);
+      result_.judged[i] = refine(
+          problem, std::move(result_.judged[i]),
+          {.name = fmt::format("refine {}x{}x{} choice {}", branch.grid.stages,
+                               branch.grid.pipelines, branch.grid.micro_batch, branch.choice),
+           .seed = options_.seed,
+           .threads = options_.threads,
+           .transfers = kRefinedTransfers * options_.effort * share,
+           .interrupted = options_.interrupted});
+    };
+    const double share = 0.5 / static_cast<double>(kRefined);
+    for (const std::size_t i : chosen) refine_one(i, share);
+    refine_one(*std::min_element(chosen.begin(), chosen.end(), better), 0.5);
   }
 
   const JudgedPlan& cheapest() const {
@@ -306,10 +416,13 @@ class Search {
   const Job& job_;
   const SearchOptions& options_;
   const Goal closed_form_goal_;
-  const std::string limits_;  // on devices, for messages
+  const std::string limits_;                    // on devices, for messages
+  std::vector<std::vector<char>> admitted_of_;  // by choice of sites: devices
   std::deque<Problem> problems_;
+  std::deque<Layouts> layouts_;  // by choice of sites, as the problems
   std::vector<Branch> branches_;
   SearchResult result_;
+  double incumbent_ = std::numeric_limits<double>::infinity();
   int round_ = 0;
   double dearer_ = 0;
 };
@@ -347,21 +460,6 @@ Result<SearchResult> search_plan(const Topology& topology, const Job& job,
     if (found || search.dearer() == 0 || attempt == kAttempts) return found;
     price_share *= 0.99 / search.dearer();
   }
-}
-
-Result<std::vector<JudgedPlan>> judge(const Topology& topology, const Job& job,
-                                      std::vector<Plan> plans, int threads) {
-  std::vector<std::optional<Result<StepResult>>> steps(plans.size());
-  parallel_for(static_cast<int>(plans.size()), threads, [&](int p) {
-    const auto slot = static_cast<std::size_t>(p);
-    steps[slot] = simulate_step(topology, job, plans[slot]);
-  });
-  std::vector<JudgedPlan> judged;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    LH_ASSIGN(StepResult step, std::move(*steps[i]));
-    judged.push_back({std::move(plans[i]), std::move(step), 0});
-  }
-  return judged;
 }
 
 }  // namespace longhaul

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "core/result.h"
-#include "netsim/step_simulation.h"
 #include "planner/bounds.h"
 #include "planner/cost_model.h"
 #include "planner/device_limits.h"
+#include "planner/judgement.h"
 
 namespace longhaul {
 
@@ -53,13 +53,6 @@ struct SearchOptions {
   std::function<void(const SearchProgress&)> on_round = {};
 };
 
-/// A plan with its simulated step.
-struct JudgedPlan {
-  Plan plan;
-  StepResult step;           // T3
-  double closed_form_s = 0;  // T1; 0 for a policy's plan
-};
-
 struct SearchResult {
   JudgedPlan best;
   std::vector<JudgedPlan> judged;  // all that were simulated, `best` among them
@@ -78,9 +71,5 @@ std::vector<Grid> possible_grids(const Problem& problem, const GridLimits& limit
 /// would help.
 Result<SearchResult> search_plan(const Topology& topology, const Job& job,
                                  const SearchOptions& options);
-
-/// Simulates plans (T3) on several threads and returns them in the order given.
-Result<std::vector<JudgedPlan>> judge(const Topology& topology, const Job& job,
-                                      std::vector<Plan> plans, int threads);
 
 }  // namespace longhaul

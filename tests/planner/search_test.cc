@@ -9,6 +9,7 @@
 
 #include "core/rng.h"
 #include "netsim/cluster_file.h"
+#include "planner/layouts.h"
 #include "planner/placement_search.h"
 #include "planner/policies.h"
 #include "tests/core/fixtures.h"
@@ -230,12 +231,13 @@ TEST(PlacementSearch, climbing_never_ends_above_its_start_and_keeps_a_valid_cand
   const Problem problem(topology, job);
   Evaluator evaluator(problem, {2, 1, 1});
   Rng rng("climb", 1);
-  const std::vector<Scored> starts = structured_candidates(evaluator, 8);
+  const std::vector<Scored> starts =
+      Layouts(problem).candidates(evaluator, 8, Layouts::Breadth::kAll);
   ASSERT_FALSE(starts.empty());
   for (const Scored& start : starts) {
     const Scored end = climb(evaluator, start, 500, rng);
-    EXPECT_LE(end.seconds, start.seconds);
-    EXPECT_EQ(end.seconds, evaluator.evaluate(end.candidate));
+    EXPECT_LE(end.value, start.value);
+    EXPECT_EQ(end.value, evaluator.evaluate(end.candidate));
     EXPECT_EQ(std::accumulate(end.candidate.layers.begin(), end.candidate.layers.end(), 0), 4);
     EXPECT_NE(end.candidate.cells[0], end.candidate.cells[1]);
   }
@@ -247,7 +249,8 @@ TEST(PlacementSearch, children_use_every_device_at_most_once) {
   const Problem problem(topology, job);
   Evaluator evaluator(problem, {3, 2, 1});
   Rng rng("cross", 1);
-  const std::vector<Scored> parents = structured_candidates(evaluator, 8);
+  const std::vector<Scored> parents =
+      Layouts(problem).candidates(evaluator, 8, Layouts::Breadth::kAll);
   ASSERT_GE(parents.size(), 1u);
   for (int i = 0; i < 50; ++i) {
     Scored other = parents.front();

@@ -1,0 +1,37 @@
+// Structured starting points of the search: sites chained by nearest latency, and the devices along
+// the chain laid into a grid block by block, so that what lies together works together.
+//
+// A block is as large as a node: some stages of some pipelines. With wide blocks the replicas of a
+// stage share a node and reduce inside it, with long ones neighbouring stages do.
+#pragma once
+
+#include <vector>
+
+#include "planner/placement_search.h"
+#include "planner/problem.h"
+
+namespace longhaul {
+
+/// What the layouts of all grids of a problem have in common. Read-only once made.
+class Layouts {
+ public:
+  explicit Layouts(const Problem& problem);
+
+  /// How many layouts to look at: those from two sites, or from every site up to a dozen.
+  enum class Breadth { kFew, kAll };
+  /// Layouts of the evaluator's grid with their layers split evenly. Best first, at most `keep`,
+  /// no two of one value.
+  std::vector<Scored> candidates(Evaluator& evaluator, std::size_t keep, Breadth breadth) const;
+
+ private:
+  struct Block {
+    int stages = 1;
+    int pipelines = 1;
+  };
+
+  std::vector<std::vector<int>> orders_;  // all usable devices along a chain, one from each start
+  std::vector<int> rank_;                 // by device: how many usable ones are faster
+  std::vector<Block> blocks_;
+};
+
+}  // namespace longhaul
