@@ -42,11 +42,16 @@ TEST(Explanation, tiers_of_a_pipeline_whose_hop_takes_a_second) {
   EXPECT_NEAR(explained->pipeline.value(), 18.5, 1e-9);
   // T3: the coordinator is with stage 0, so that the commit takes only the way to stage 1.
   EXPECT_NEAR(explained->step.value(), 19.5, 1e-9);
-  // T0: 4 x (2 x 3 + 0.375) s of work over two devices, or one micro-batch's 6.375 s on one.
-  ASSERT_EQ(explained->bounds.size(), 2u);
-  EXPECT_NEAR(explained->bounds[0].seconds, 12.75, 1e-9);
-  EXPECT_EQ(explained->bounds[0].name, "compute of the 2 fastest devices");
-  EXPECT_NEAR(explained->bounds[1].seconds, 6.375, 1e-9);
+  // T0: stage 1 waits 2 s for its first input, works 4 x 3.375 s, and hears of the commit 1 s later
+  // (to a quarter of a percent); 4 x (2 x 3 + 0.375) s of work over two devices; or one
+  // micro-batch's forward, 1.125 and 1 s, and the gradients of its inputs, 1.25 s a layer and
+  // 0.125.
+  ASSERT_EQ(explained->bounds.size(), 3u);
+  EXPECT_NEAR(explained->bounds[0].seconds, 16.5, 16.5 * 2.5e-3);
+  EXPECT_EQ(explained->bounds[0].name, "compute, and all activations between a and b");
+  EXPECT_NEAR(explained->bounds[1].seconds, 12.75, 1e-9);
+  EXPECT_EQ(explained->bounds[1].name, "compute of the 2 fastest devices");
+  EXPECT_NEAR(explained->bounds[2].seconds, 4.75, 1e-9);
 
   // Three hops are on the way: the first activation, the last gradient, the commit.
   ASSERT_EQ(explained->links.size(), 1u);
