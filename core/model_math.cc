@@ -121,7 +121,10 @@ double stage_reduced_parameters(const ModelShape& m, const StageShape& stage, in
 StageWork stage_work(const ModelShape& m, const StageShape& stage, double sequences) {
   const Flops layers = stage.layers * layer_forward_flops(m, sequences);
   const Flops head = stage.has_head ? head_forward_flops(m, sequences) : Flops(0);
-  return {layers + head, 2 * (layers + head), layers};
+  const Flops matrices(stage.layers * 2 * tokens(m, sequences) * layer_matrix_parameters(m));
+  const Flops backward = 2 * (layers + head);
+  const Flops weights = matrices + head;
+  return {layers + head, backward, layers, backward - weights, weights};
 }
 
 std::vector<StageShape> stage_shapes(const std::vector<int>& layers) {
@@ -139,8 +142,9 @@ MemoryUse memory_use(const Job& job, const DeviceKind& kind, const MemoryQuestio
   const Bytes full = q.stage.layers * layer_activation_bytes(job.model, job.precision, sequences);
   MemoryUse use;
   use.states = Bytes((job.precision == Precision::kFp32 ? 16 : 18) * parameters);
-  use.activations =
-      job.recompute ? q.in_flight * boundary + full : static_cast<double>(q.in_flight) * full;
+  use.activations = job.recompute ? q.in_flight * boundary + (q.for_weights + 1) * full
+                                  : static_cast<double>(q.in_flight) * full;
+  use.activations += q.for_weights * boundary;
   use.workspace = workspace_bytes(job.model, job.precision, sequences, q.stage.has_head);
   const bool alone = q.stage.has_embedding && q.stage.has_head;
   use.buffers = (alone ? 0 : kBoundaryCredits) * boundary + Bytes((q.pipelines - 1) * kBucketBytes);

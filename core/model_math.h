@@ -79,6 +79,10 @@ struct StageWork {
   Flops forward;
   Flops backward;   // 2 x forward: gradient of the input and of the weights
   Flops recompute;  // of the layers, without the head
+  /// The two halves of `backward`. Weights: as their products in the forward. Input: the same, and
+  /// twice the attention's products, which have no weights.
+  Flops backward_input;
+  Flops backward_weight;
 };
 StageWork stage_work(const ModelShape& model, const StageShape& stage, double sequences);
 
@@ -99,9 +103,22 @@ struct MemoryQuestion {
   int micro_batch = 1;
   int in_flight = 1;  // K of the stage
   int pipelines = 1;  // D
+  /// Split backward: V, the most micro-batches between their input gradient and their weight
+  /// gradient (OrderPeaks::for_weights). 0: the backward is whole.
+  int for_weights = 0;
 };
 /// DESIGN's formula: 16 N (+ 2 N) + K x activations [recompute: K x boundary + one activation] +
 /// workspace + credits x boundary + (D - 1) x bucket + reserved.
+///
+/// A split backward keeps V micro-batches from B to W: their activations, over the parts of which
+/// that nobody wants any more the gradients inside the stage are written, and the gradient of the
+/// output, a boundary tensor each. K counts forwards minus weight gradients, so the activations of
+/// the V are in it, unless they are recomputed: then they are complete from B to W while another
+/// runs forward.
+///   kept: K x activations + V x boundary
+///   recomputed: K x boundary + (V + 1) x activations + V x boundary
+/// The head's logits, the largest scratch, are there once whatever V: B and W of a micro-batch
+/// whose logits were overwritten in between multiply them again.
 MemoryUse memory_use(const Job& job, const DeviceKind& kind, const MemoryQuestion& question);
 inline constexpr double kBoundaryCredits = 4;          // two each way
 inline constexpr double kBucketBytes = 4.0 * 1048576;  // one reduction segment of a peer

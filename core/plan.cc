@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <set>
 
 #include "core/config_cursor.h"
 #include "core/model_math.h"
 #include "core/quantity.h"
+#include "core/schedule.h"
 
 namespace longhaul {
 namespace {
@@ -89,6 +91,48 @@ void check_in_flight(const Cursor& at, const Plan& plan, int most) {
   }
 }
 
+constexpr std::string_view kLetters = "FBW";  // by Pass
+
+std::string pass_text(Pass pass, int micro_batch) {
+  return fmt::format("{}{}", kLetters[static_cast<std::size_t>(pass)], micro_batch);
+}
+
+/// The orders of a greedy schedule, and its caps; `given` are those of the file, if it has some.
+void read_orders(const Cursor& at, const Cursor& caps, const std::vector<int>& given, int most,
+                 Plan& plan) {
+  const std::vector<Cursor> items = at.items();
+  if (items.empty()) return;
+  if (items.size() != plan.layers.size()) {
+    return at.fail(fmt::format("{} orders for {} stages", items.size(), plan.stages()));
+  }
+  if (caps.present() && given.size() != plan.layers.size()) return;
+  bool sound = true;
+  plan.in_flight = given;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string text = items[i].text();
+    Result<StageOrder> order = parse_order(text);
+    if (!order || !items[i].is_scalar()) {
+      if (items[i].is_scalar()) items[i].fail(order.error().message, order.error().hint);
+      sound = false;
+      continue;
+    }
+    if (!caps.present()) plan.in_flight.push_back(std::max(1, peaks_of(*order).in_flight));
+    if (Result<void> checked = check_order(*order, most, plan.in_flight[i]); !checked) {
+      items[i].fail(checked.error().message, checked.error().hint);
+      sound = false;
+    }
+    plan.orders.push_back(*std::move(order));
+  }
+  if (!sound) return;
+  // Each order may make sense and yet wait for another that waits for it.
+  Plan largest = plan;
+  largest.devices.resize(1);
+  largest.micro_batches = {most};
+  if (const auto graph = build_graph(make_schedule(largest, Job{})); !graph) {
+    at.fail(graph.error().message);
+  }
+}
+
 Result<PlanFile> read_plan(ConfigFile file, const Topology& topology, const Job& job) {
   PlanFile out;
   Plan& plan = out.plan;
@@ -139,21 +183,29 @@ Result<PlanFile> read_plan(ConfigFile file, const Topology& topology, const Job&
                        : *std::max_element(plan.micro_batches.begin(), plan.micro_batches.end());
 
   const Cursor schedule = root.key("schedule");
-  plan.family = schedule.key("family").choice({"gpipe", "1f1b"}) == 0
-                    ? ScheduleFamily::kGpipe
-                    : ScheduleFamily::kOneForwardOneBackward;
+  constexpr std::array families = {ScheduleFamily::kGpipe, ScheduleFamily::kOneForwardOneBackward,
+                                   ScheduleFamily::kGreedy};
+  plan.family = families[schedule.key("family").choice(
+      {name_of(families[0]), name_of(families[1]), name_of(families[2])})];
   plan.in_flight = default_in_flight(plan.family, plan.stages(), most);
-  if (const Cursor in_flight = schedule.optional("in_flight"); in_flight.present()) {
-    const std::vector<int> given = read_counts(in_flight, kMaxMicroBatches - 1);
+  const Cursor in_flight = schedule.optional("in_flight");
+  std::vector<int> given;
+  if (in_flight.present()) {
+    given = read_counts(in_flight, kMaxMicroBatches - 1);
     if (given.size() != plan.layers.size()) {
       in_flight.fail(fmt::format("{} depths for {} stages", given.size(), plan.stages()));
     } else if (plan.family == ScheduleFamily::kGpipe && given != plan.in_flight) {
       in_flight.fail(fmt::format("gpipe holds all {} micro-batches at every stage", most),
                      "leave `in_flight` out, or use family 1f1b");
-    } else {
+    } else if (plan.family != ScheduleFamily::kGreedy) {
       plan.in_flight = given;
       check_in_flight(in_flight, plan, most);
     }
+  }
+  if (plan.family == ScheduleFamily::kGreedy) {
+    const Cursor orders = schedule.key("orders");
+    // Without a batch there is nothing to hold them against.
+    if (!plan.micro_batches.empty()) read_orders(orders, in_flight, given, most, plan);
   }
 
   const Cursor coordinator = root.key("coordinator");
@@ -178,14 +230,113 @@ Result<PlanFile> read_plan(ConfigFile file, const Topology& topology, const Job&
 }  // namespace
 
 std::string_view name_of(ScheduleFamily family) {
-  return family == ScheduleFamily::kGpipe ? "gpipe" : "1f1b";
+  switch (family) {
+    case ScheduleFamily::kGpipe:
+      return "gpipe";
+    case ScheduleFamily::kOneForwardOneBackward:
+      return "1f1b";
+    case ScheduleFamily::kGreedy:
+      return "greedy";
+  }
+  return "?";
+}
+
+std::string order_text(const StageOrder& order) {
+  std::string text;
+  std::array<int, 3> next = {};
+  for (const Pass pass : order) {
+    if (!text.empty()) text += ' ';
+    text += pass_text(pass, next[static_cast<std::size_t>(pass)]++);
+  }
+  return text;
+}
+
+Result<StageOrder> parse_order(std::string_view text) {
+  StageOrder order;
+  std::array<int, 3> next = {};
+  for (std::size_t begin = text.find_first_not_of(' '); begin != text.npos;) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string_view word = text.substr(begin, end - begin);
+    const std::size_t kind = kLetters.find(word.front());
+    if (kind == kLetters.npos || word.size() < 2 ||
+        word.find_first_not_of("0123456789", 1) != word.npos) {
+      return invalid(fmt::format("`{}` is no pass", word.substr(0, 40)),
+                     "write F (forward), B (gradient of the input) or W (of the weights) and the "
+                     "number of the micro-batch: F0 F1 B0 W0 B1 W1");
+    }
+    const auto pass = static_cast<Pass>(kind);
+    const std::string expected = pass_text(pass, next[kind]);
+    if (word != expected) {
+      return invalid(fmt::format("pass {} is `{}`, where `{}` is next", order.size() + 1,
+                                 word.substr(0, 40), expected),
+                     "F, B and W each take the micro-batches in ascending order, 0 first");
+    }
+    ++next[kind];
+    order.push_back(pass);
+    begin = text.find_first_not_of(' ', end);
+  }
+  return order;
+}
+
+Result<void> check_order(const StageOrder& order, int micro_batches, int in_flight) {
+  int forwards = 0, inputs = 0, weights = 0;
+  for (const Pass pass : order) {
+    if (pass == Pass::kForward) {
+      if (forwards - weights == in_flight) {
+        return invalid(fmt::format("F{} would be micro-batch {} in flight, but the stage's cap is "
+                                   "{}",
+                                   forwards, in_flight + 1, in_flight),
+                       "a weight gradient (W) lets the next forward in; or raise `in_flight`");
+      }
+      ++forwards;
+    } else if (pass == Pass::kBackwardInput) {
+      if (inputs == forwards) {
+        return invalid(fmt::format("B{} comes before its forward F{}", inputs, inputs));
+      }
+      ++inputs;
+    } else {
+      if (weights == inputs) {
+        return invalid(fmt::format("W{} comes before its input gradient B{}", weights, weights));
+      }
+      ++weights;
+    }
+  }
+  if (forwards != micro_batches || inputs != micro_batches || weights != micro_batches) {
+    return invalid(
+        fmt::format("the order has {} F, {} B and {} W, but the largest pipeline runs "
+                    "{} micro-batches",
+                    forwards, inputs, weights, micro_batches));
+  }
+  return {};
+}
+
+StageOrder order_for(const StageOrder& order, int micro_batches) {
+  StageOrder kept;
+  std::array<int, 3> next = {};
+  for (const Pass pass : order) {
+    if (next[static_cast<std::size_t>(pass)]++ < micro_batches) kept.push_back(pass);
+  }
+  return kept;
+}
+
+OrderPeaks peaks_of(const StageOrder& order) {
+  OrderPeaks peaks;
+  std::array<int, 3> done = {};
+  for (const Pass pass : order) {
+    ++done[static_cast<std::size_t>(pass)];
+    peaks.in_flight = std::max(peaks.in_flight, done[0] - done[2]);
+    peaks.for_weights = std::max(peaks.for_weights, done[1] - done[2]);
+  }
+  return peaks;
 }
 
 std::vector<int> default_in_flight(ScheduleFamily family, int stages, int micro_batches) {
   std::vector<int> in_flight;
   for (int i = 0; i < stages; ++i) {
-    in_flight.push_back(family == ScheduleFamily::kGpipe ? micro_batches
-                                                         : std::min(stages - i, micro_batches));
+    int depth = micro_batches;
+    if (family == ScheduleFamily::kOneForwardOneBackward) depth = stages - i;
+    if (family == ScheduleFamily::kGreedy) depth = stages;
+    in_flight.push_back(std::min(depth, micro_batches));
   }
   return in_flight;
 }
@@ -213,8 +364,17 @@ std::string plan_text(const PlanFile& file, const Topology& topology, const Job&
   out += fmt::format("  micro_batch: {}  # sequences\n", plan.micro_batch);
   out += fmt::format("  micro_batches: [{}]  # of each pipeline\n",
                      fmt::join(plan.micro_batches, ", "));
-  out += fmt::format("schedule: {{family: {}, in_flight: [{}]}}\n", name_of(plan.family),
-                     fmt::join(plan.in_flight, ", "));
+  if (plan.family == ScheduleFamily::kGreedy) {
+    out += fmt::format("schedule:\n  family: {}\n  in_flight: [{}]  # F minus W, at most\n",
+                       name_of(plan.family), fmt::join(plan.in_flight, ", "));
+    out += "  orders:  # of each stage\n";
+    for (const StageOrder& order : plan.orders) {
+      out += fmt::format("    - {}\n", order_text(order));
+    }
+  } else {
+    out += fmt::format("schedule: {{family: {}, in_flight: [{}]}}\n", name_of(plan.family),
+                       fmt::join(plan.in_flight, ", "));
+  }
   out +=
       fmt::format("coordinator: {}\n",
                   yaml_text(topology.sites[static_cast<std::size_t>(plan.coordinator_site)].name));
@@ -270,11 +430,15 @@ Result<void> check_memory(const Plan& plan, const Topology& topology, const Job&
       const DeviceKind& kind = topology.kind_of(device);
       const int in_flight = std::min(plan.in_flight[static_cast<std::size_t>(i)],
                                      plan.micro_batches[static_cast<std::size_t>(d)]);
-      const MemoryUse use = memory_use(job, kind,
-                                       {.stage = shapes[static_cast<std::size_t>(i)],
-                                        .micro_batch = plan.micro_batch,
-                                        .in_flight = in_flight,
-                                        .pipelines = plan.pipelines()});
+      const bool is_greedy = plan.family == ScheduleFamily::kGreedy;
+      const MemoryUse use = memory_use(
+          job, kind,
+          {.stage = shapes[static_cast<std::size_t>(i)],
+           .micro_batch = plan.micro_batch,
+           .in_flight = in_flight,
+           .pipelines = plan.pipelines(),
+           .for_weights =
+               is_greedy ? peaks_of(plan.orders[static_cast<std::size_t>(i)]).for_weights : 0});
       const double fill = use.total() / kind.memory;
       if (fill <= worst) continue;
       worst = fill;

@@ -16,8 +16,32 @@
 
 namespace longhaul {
 
-enum class ScheduleFamily { kGpipe, kOneForwardOneBackward };
+enum class ScheduleFamily { kGpipe, kOneForwardOneBackward, kGreedy };
 std::string_view name_of(ScheduleFamily family);
+
+/// What a stage computes for a micro-batch where the backward is split: the gradient of its input,
+/// which the stage before waits for, and that of its weights, which can wait.
+enum class Pass : std::uint8_t { kForward, kBackwardInput, kBackwardWeight };
+/// The frozen order of a stage's passes. Each kind takes the micro-batches in ascending order, so
+/// the n-th of a kind is micro-batch n.
+using StageOrder = std::vector<Pass>;
+
+/// "F0 F1 B0 W0 B1 W1": B the gradient of the input, W of the weights.
+std::string order_text(const StageOrder& order);
+/// Errors (kInvalid): a word that is no pass, or not the next of its kind.
+Result<StageOrder> parse_order(std::string_view text);
+/// Errors (kInvalid): not each pass of each micro-batch once, B before its F, W before its B, more
+/// than `in_flight` forwards above the weight gradients.
+Result<void> check_order(const StageOrder& order, int micro_batches, int in_flight);
+/// The order of a pipeline with fewer micro-batches: without those that it does not have.
+StageOrder order_for(const StageOrder& order, int micro_batches);
+
+/// The most micro-batches that an order holds at once.
+struct OrderPeaks {
+  int in_flight = 0;    // forwards minus weight gradients
+  int for_weights = 0;  // input gradients minus weight gradients
+};
+OrderPeaks peaks_of(const StageOrder& order);
 
 /// Limits of the message names on the wire (op_id = step:28 | op:4 | micro_batch:20 | stage:12).
 inline constexpr int kMaxStages = 1 << 12;
@@ -29,7 +53,10 @@ struct Plan {
   std::vector<int> micro_batches;         // n_d of each pipeline, at least 1
   int micro_batch = 1;                    // sequences of one micro-batch
   ScheduleFamily family = ScheduleFamily::kOneForwardOneBackward;
-  std::vector<int> in_flight;  // K of each stage: forwards minus backwards, non-increasing
+  /// K of each stage. In-order families: forwards minus backwards, non-increasing. Greedy: the most
+  /// forwards minus weight gradients, in any order along the pipeline.
+  std::vector<int> in_flight;
+  std::vector<StageOrder> orders;  // [stage] of the largest pipeline; greedy alone
   int coordinator_site = 0;
 
   int stages() const { return static_cast<int>(layers.size()); }
@@ -60,7 +87,7 @@ struct PlanFile {
 };
 
 /// Default in-flight vector of a family for P stages and at most M micro-batches a pipeline:
-/// GPipe K_i = M; 1F1B K_i = min(P - i, M).
+/// GPipe K_i = M; 1F1B K_i = min(P - i, M); greedy K_i = min(P, M), the peak of 1F1B everywhere.
 std::vector<int> default_in_flight(ScheduleFamily family, int stages, int micro_batches);
 
 /// The text of a plan file. Same plan, same bytes.
@@ -75,7 +102,7 @@ Result<PlanInputs> load_plan_inputs(const std::string& path);
 
 /// Reads a plan file against the cluster and the job it is for. Errors (kInvalid, all at once):
 /// unknown or repeated devices, layers or micro-batches that do not add up, an in-flight vector
-/// that would dead-lock, a device kind without speed for the job's precision.
+/// or orders that would dead-lock, a device kind without speed for the job's precision.
 Result<PlanFile> load_plan(const std::string& path, const Topology& topology, const Job& job);
 Result<PlanFile> parse_plan(std::string_view text, const std::string& name,
                             const Topology& topology, const Job& job);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 
@@ -26,12 +27,37 @@ class ListBuilder {
     if (has_next_) add({Op::kSendActivation, micro_batch, cell_ + 1, {forward, -1}});
   }
 
-  void backward(int micro_batch) {
+  /// `op`: the whole backward or its first half.
+  void backward(int micro_batch, Op op = Op::kBackward) {
     if (recompute_) add({Op::kRecompute, micro_batch});
     std::int32_t input = -1;
     if (has_next_) input = add({Op::kReceiveGradient, micro_batch, cell_ + 1});
-    last_backward_ = add({Op::kBackward, micro_batch, -1, {input, -1}});
+    last_backward_ = add({op, micro_batch, -1, {input, -1}});
     if (has_previous_) add({Op::kSendGradient, micro_batch, cell_ - 1, {last_backward_, -1}});
+  }
+
+  /// The compute lane's order has its input gradient first; nothing else is waited for.
+  void backward_weight(int micro_batch) {
+    last_backward_ = add({Op::kBackwardWeight, micro_batch});
+  }
+
+  void run(const StageOrder& order) {
+    std::array<int, 3> next = {};
+    for (const Pass pass : order) {
+      const int micro_batch = next[static_cast<std::size_t>(pass)]++;
+      if (pass == Pass::kForward) forward(micro_batch);
+      if (pass == Pass::kBackwardInput) backward(micro_batch, Op::kBackwardInput);
+      if (pass == Pass::kBackwardWeight) backward_weight(micro_batch);
+    }
+  }
+
+  /// K forwards, then backwards and forwards in turn.
+  void run_in_order(int micro_batches, int in_flight) {
+    for (int m = 0; m < in_flight; ++m) forward(m);
+    for (int m = 0; m < micro_batches; ++m) {
+      backward(m);
+      if (m + in_flight < micro_batches) forward(m + in_flight);
+    }
   }
 
   void finish(bool reduce, bool tied) {
@@ -199,6 +225,10 @@ std::string_view name_of(Op op) {
       return "RECOMPUTE";
     case Op::kBackward:
       return "BWD";
+    case Op::kBackwardInput:
+      return "BWD_INPUT";
+    case Op::kBackwardWeight:
+      return "BWD_WEIGHT";
     case Op::kSendGradient:
       return "SEND_GRAD";
     case Op::kReduce:
@@ -218,6 +248,8 @@ Lane lane_of(Op op) {
     case Op::kForward:
     case Op::kRecompute:
     case Op::kBackward:
+    case Op::kBackwardInput:
+    case Op::kBackwardWeight:
     case Op::kUpdate:
       return Lane::kCompute;
     case Op::kSendActivation:
@@ -248,11 +280,12 @@ Schedule make_schedule(const Plan& plan, const Job& job) {
       TaskletSchedule tasklet{d, i, {}};
       ListBuilder list(tasklet, plan, job.recompute);
       const int count = plan.micro_batches[static_cast<std::size_t>(d)];
-      const int in_flight = std::min(plan.in_flight[static_cast<std::size_t>(i)], count);
-      for (int m = 0; m < in_flight; ++m) list.forward(m);
-      for (int m = 0; m < count; ++m) {
-        list.backward(m);
-        if (m + in_flight < count) list.forward(m + in_flight);
+      const auto stage = static_cast<std::size_t>(i);
+      if (plan.family == ScheduleFamily::kGreedy) {
+        LH_CHECK(stage < plan.orders.size(), "a greedy plan has the order of every stage");
+        list.run(order_for(plan.orders[stage], count));
+      } else {
+        list.run_in_order(count, std::min(plan.in_flight[stage], count));
       }
       list.finish(plan.pipelines() > 1, tied && (i == 0 || i + 1 == plan.stages()));
       schedule.tasklets.push_back(std::move(tasklet));

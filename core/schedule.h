@@ -5,13 +5,18 @@
 // instruction belongs to a lane: the compute lane, the reduce lane, and one send and one receive
 // lane for each peer, since the traffic to different peers does not wait for one another. A lane
 // runs its instructions in list order; the only other waits are `after` (instructions of the same
-// list) and, for a receive, the peer's matching send. F and B run in ascending micro-batch order at
-// every stage.
+// list) and, for a receive, the peer's matching send. F, B and W run in ascending micro-batch order
+// at every stage.
 //
 // In-order families are one rule with an in-flight vector K: stage i runs K_i forwards, then
 // backwards and forwards in turn, then the remaining backwards. K_i = M everywhere is GPipe
 // [Huang et al., NeurIPS 2019]; K_i = min(P - i, M) is 1F1B [Narayanan et al., SOSP 2019]; larger
 // non-increasing K is eager 1F1B, which hides the latency of slow links.
+//
+// The greedy family splits the backward: BWD_INPUT makes the gradient that the stage before waits
+// for, BWD_WEIGHT fills the time in which nothing else can run [Qi et al., zero bubble pipeline
+// parallelism, ICLR 2024]. Which order that gives is found by planner/greedy_schedule and frozen in
+// the plan, so that a run never decides anything.
 #pragma once
 
 #include <array>
@@ -35,7 +40,9 @@ enum class Op : std::uint8_t {
   kSendActivation,
   kReceiveGradient,
   kRecompute,
-  kBackward,
+  kBackward,        // whole: of the input and of the weights
+  kBackwardInput,   // split: of the input; SEND_GRAD follows it
+  kBackwardWeight,  // split: of the weights
   kSendGradient,
   kReduce,      // data-parallel exchange of the stage's gradients
   kTiedReduce,  // exchange of the tied embedding among first and last stages
@@ -71,7 +78,7 @@ struct Schedule {
 };
 
 /// The lists of a step for a plan that load_plan or the planner made. A stage's K is capped at its
-/// pipeline's number of micro-batches.
+/// pipeline's number of micro-batches; of an order, what a pipeline does not have is left out.
 Schedule make_schedule(const Plan& plan, const Job& job);
 
 /// A schedule as a graph: nodes are instructions in tasklet order, an edge means "must be done

@@ -100,7 +100,7 @@ class StepSimulation {
 
  private:
   struct StageTimes {
-    SimTime forward, backward, recompute, update;
+    SimTime forward, backward, backward_input, backward_weight, recompute, update;
   };
 
   static std::unexpected<Error> too_long() {
@@ -140,6 +140,8 @@ class StepSimulation {
       const StageWork work = stage_work(job_.model, shape, plan_.micro_batch);
       times_.push_back({on_clock(compute_time(kind, job_.precision, work.forward)),
                         on_clock(compute_time(kind, job_.precision, work.backward)),
+                        on_clock(compute_time(kind, job_.precision, work.backward_input)),
+                        on_clock(compute_time(kind, job_.precision, work.backward_weight)),
                         on_clock(compute_time(kind, job_.precision, work.recompute)),
                         on_clock(update_time(kind, stage_parameters(job_.model, shape)))});
     }
@@ -193,6 +195,10 @@ class StepSimulation {
         return compute(node, cell, what, times_[static_cast<std::size_t>(cell)].forward);
       case Op::kBackward:
         return compute(node, cell, what, times_[static_cast<std::size_t>(cell)].backward);
+      case Op::kBackwardInput:
+        return compute(node, cell, what, times_[static_cast<std::size_t>(cell)].backward_input);
+      case Op::kBackwardWeight:
+        return compute(node, cell, what, times_[static_cast<std::size_t>(cell)].backward_weight);
       case Op::kRecompute:
         return compute(node, cell, what, times_[static_cast<std::size_t>(cell)].recompute);
       case Op::kUpdate:
@@ -228,7 +234,9 @@ class StepSimulation {
       times.update = duration.seconds();
     }
     free = now_ + duration;
-    if (what.op == Op::kBackward) last_backward_[static_cast<std::size_t>(cell)] = free;
+    if (what.op == Op::kBackward || what.op == Op::kBackwardWeight) {
+      last_backward_[static_cast<std::size_t>(cell)] = free;
+    }
     if (options_.timeline) {
       result_.timeline.push_back({what.op, what.micro_batch, cell, -1, now_, free});
     }

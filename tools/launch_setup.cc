@@ -232,7 +232,9 @@ std::vector<EmulationSpec::Device> emulated_devices(const LaunchPlan& plan) {
     devices.push_back({compute_time(kind, precision, work.forward).value(),
                        compute_time(kind, precision, work.recompute).value(),
                        compute_time(kind, precision, work.backward).value(),
-                       update_time(kind, stage_parameters(plan.job.model, shape)).value()});
+                       update_time(kind, stage_parameters(plan.job.model, shape)).value(),
+                       compute_time(kind, precision, work.backward_input).value(),
+                       compute_time(kind, precision, work.backward_weight).value()});
   }
   return devices;
 }

@@ -103,6 +103,13 @@ PlanComparison compare_plans(const LoadedPlan& before, const LoadedPlan& after) 
   add("micro-batches", list_text(a.micro_batches), list_text(b.micro_batches));
   add("schedule", std::string(name_of(a.family)), std::string(name_of(b.family)));
   add("in flight", list_text(a.in_flight), list_text(b.in_flight));
+  if (a.orders.size() == b.orders.size()) {
+    std::vector<int> differ;
+    for (std::size_t i = 0; i < a.orders.size(); ++i) {
+      if (a.orders[i] != b.orders[i]) differ.push_back(static_cast<int>(i));
+    }
+    if (!differ.empty()) add("orders", "", "differ at stages " + list_text(differ));
+  }
   add("coordinator", coordinator_of(before), coordinator_of(after));
   const std::string moved = moved_table(names_before, names_after);
   const bool has_same_devices = names_before == names_after;

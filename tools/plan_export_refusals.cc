@@ -1,5 +1,6 @@
 // What the targets of an export cannot express. Facts: Megatron-LM's pipeline schedules and layout
 // flag, torchtitan's parallelism section and its Llama, PyTorch's Schedule1F1B and ScheduleGPipe.
+// All of them have zero-bubble schedules, but none reads the order of the passes from a plan.
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -55,6 +56,15 @@ class Refusals {
     }
     // One stage runs a forward and its backward in turn, whatever depth the plan allows.
     if (stages() == 1 || plan_.family == ScheduleFamily::kGpipe) return;
+    if (plan_.family == ScheduleFamily::kGreedy) {
+      refuse(
+          fmt::format("the plan's schedule is greedy, with the passes of every stage in an order "
+                      "of its own, but {} takes no order from outside",
+                      name_),
+          "use family 1f1b in the plan file, and look with `longhaul simulate` at what that "
+          "costs");
+      return;
+    }
     const std::vector<int> own = default_in_flight(plan_.family, stages(), most);
     if (plan_.in_flight != own) {
       refuse(fmt::format("the stages hold [{}] micro-batches in flight, but the 1F1B of {} holds "

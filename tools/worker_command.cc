@@ -124,8 +124,7 @@ class WorkerProcess {
   /// The device's table, by the tags of a worker's work. What the plan does not price is free, and
   /// then takes what it really takes.
   WorkTimes device_times() {
-    Plan validation = spec_.plan;
-    if (spec_.validation) validation.micro_batches = validation_micro_batches(spec_);
+    const Plan validation = spec_.validation ? validation_plan(spec_) : spec_.plan;
     return
         [train_list = make_schedule(spec_.plan, spec_.job).tasklets[index_of_cell()].instructions,
          validation_list =
@@ -141,7 +140,9 @@ class WorkerProcess {
           if (op == Op::kForward) return Seconds(device.forward_s);
           if (is_validation) return Seconds(0);  // it has no other work
           if (op == Op::kRecompute) return Seconds(device.recompute_s);
-          return Seconds(op == Op::kBackward ? device.backward_s : 0);
+          if (op == Op::kBackward) return Seconds(device.backward_s);
+          if (op == Op::kBackwardInput) return Seconds(device.backward_input_s);
+          return Seconds(op == Op::kBackwardWeight ? device.backward_weight_s : 0);
         };
   }
 

@@ -17,6 +17,16 @@ Op send_op(Op op) {
   return op;
 }
 
+/// Whether it turns the gradient of the output into that of the input.
+bool makes_input_gradient(Op op) {
+  return op == Op::kBackward || op == Op::kBackwardInput;
+}
+
+/// Whether it is the last to use what the micro-batch keeps.
+bool makes_weight_gradient(Op op) {
+  return op == Op::kBackward || op == Op::kBackwardWeight;
+}
+
 std::string describe(const Instruction& instruction) {
   std::string text(name_of(instruction.op));
   if (instruction.micro_batch >= 0) text += " " + std::to_string(instruction.micro_batch);
@@ -35,7 +45,7 @@ int micro_batches_in_flight(const TaskletSchedule& tasklet) {
   int most = 0;
   for (const Instruction& instruction : tasklet.instructions) {
     if (instruction.op == Op::kForward) most = std::max(most, ++in_flight);
-    if (instruction.op == Op::kBackward) --in_flight;
+    if (makes_input_gradient(instruction.op)) --in_flight;
   }
   return most;
 }
@@ -75,7 +85,7 @@ PipelineStep::PipelineStep(const PipelineContext& context, const Options& option
     const Lane lane_of_op = lane_of(instruction.op);
     micro_batches = std::max(micro_batches, instruction.micro_batch + 1);
     recomputes_ |= instruction.op == Op::kRecompute;
-    if (instruction.op == Op::kBackward) last_backward_ = i;
+    if (makes_weight_gradient(instruction.op)) last_backward_ = i;
     if (lane_of_op == Lane::kCompute && first_compute_ < 0) first_compute_ = i;
     if (lane(lane_of_op, instruction.peer) == nullptr) {
       LaneState& made = lanes_.emplace_back();
@@ -252,7 +262,8 @@ bool PipelineStep::prepare_compute(const Instruction& instruction) {
   MicroBatchState& state = state_of(instruction);
   const Gpt2Slice& slice = context_.stage->slice();
   if (options_.is_validation && instruction.op == Op::kRecompute) return true;
-  if (instruction.op != Op::kBackward) {
+  if (instruction.op == Op::kBackwardWeight) return true;
+  if (!makes_input_gradient(instruction.op)) {
     if ((slice.has_embedding || slice.has_head) && !state.has_tokens) return false;
     if (instruction.op == Op::kForward && next_ >= 0 &&
         !take_output(Lane::kSend, next_, state.activation_out)) {
@@ -296,8 +307,9 @@ void PipelineStep::submit(std::int32_t index) {
 std::move_only_function<Result<void>()> PipelineStep::work_of(std::int32_t index) {
   const Instruction& instruction = at(index);
   MicroBatchState& state = state_of(instruction);
-  const bool is_backward = instruction.op == Op::kBackward;
+  const bool is_backward = makes_input_gradient(instruction.op);
   const bool is_forward = instruction.op == Op::kForward;
+  if (instruction.op == Op::kBackwardWeight) return weight_gradient_of(index);
   struct Work {
     std::shared_ptr<Shared> shared;
     Gpt2Stage& stage;
@@ -309,7 +321,7 @@ std::move_only_function<Result<void>()> PipelineStep::work_of(std::int32_t index
     BoundaryTensor in_name, out_name;
     std::size_t loss_offset;
     float loss_scale;
-    bool is_first, is_last_backward;
+    bool is_first, is_whole, is_last_backward;
   };
   const int from = is_backward ? next_ : previous_;
   const int to = is_backward ? previous_ : next_;
@@ -332,6 +344,7 @@ std::move_only_function<Result<void>()> PipelineStep::work_of(std::int32_t index
       .loss_offset = static_cast<std::size_t>(instruction.micro_batch) * context_.storage->rows(),
       .loss_scale = options_.loss_scale,
       .is_first = index == first_compute_,
+      .is_whole = instruction.op == Op::kBackward,
       .is_last_backward = index == last_backward_};
 
   // Buffers are larger than what travels where the two neighbours' formats differ.
@@ -348,7 +361,8 @@ std::move_only_function<Result<void>()> PipelineStep::work_of(std::int32_t index
     return [w = std::move(work)]() -> Result<void> {
       if (w.shared->is_cancelled) return {};
       if (w.in) LH_TRY(w.format.decode(w.in_name, w.in_bytes, w.batch->output()));
-      w.stage.backward(*w.batch, w.loss_scale);
+      w.stage.backward_input(*w.batch, w.loss_scale);
+      if (w.is_whole) w.stage.backward_weight(*w.batch, w.loss_scale);
       if (w.is_last_backward) w.stage.fold_tied_gradient();
       if (w.out) LH_TRY(w.format.encode(w.out_name, w.batch->input(), w.out_bytes));
       return {};
@@ -372,10 +386,22 @@ std::move_only_function<Result<void>()> PipelineStep::work_of(std::int32_t index
   };
 }
 
+/// What it computes with and adds to is the stage's own: no message, no token.
+std::move_only_function<Result<void>()> PipelineStep::weight_gradient_of(std::int32_t index) {
+  if (options_.is_validation) return []() -> Result<void> { return {}; };
+  return [shared = shared_, &stage = *context_.stage, batch = state_of(at(index)).batch,
+          loss_scale = options_.loss_scale, is_last = index == last_backward_]() -> Result<void> {
+    if (shared->is_cancelled) return {};
+    stage.backward_weight(*batch, loss_scale);
+    if (is_last) stage.fold_tied_gradient();
+    return {};
+  };
+}
+
 void PipelineStep::computed(std::int32_t index) {
   const Instruction& instruction = at(index);
   MicroBatchState& state = state_of(instruction);
-  const bool is_backward = instruction.op == Op::kBackward;
+  const bool is_backward = makes_input_gradient(instruction.op);
   const bool is_validation = options_.is_validation;
   // Inputs are kept until the backward where a recomputation wants them again.
   if (is_validation ? instruction.op == Op::kForward
@@ -388,7 +414,8 @@ void PipelineStep::computed(std::int32_t index) {
   }
   if (is_backward && next_ >= 0) give_back(state.gradient_in, Lane::kReceive, next_);
   if (is_validation ? instruction.op == Op::kForward
-                    : is_backward || (instruction.op == Op::kForward && recomputes_)) {
+                    : makes_weight_gradient(instruction.op) ||
+                          (instruction.op == Op::kForward && recomputes_)) {
     context_.storage->give_back(std::move(state.batch));
   }
   finish(index);

@@ -4,7 +4,7 @@
 // is free and its `after` are done. So tensors are computed while earlier ones travel. What else an
 // instruction can wait for is memory or input that is still on its way:
 //   FWD, RECOMPUTE   the tokens of the micro-batch, asked for K + 1 micro-batches ahead
-//   FWD, BWD         a buffer for the result, when `sent` of a message K micro-batches earlier has
+//   FWD, BWD(_INPUT) a buffer for the result, when `sent` of a message K micro-batches earlier has
 //                    not come yet (its receiver has had it for long)
 //   RECV_*           the message
 //
@@ -23,8 +23,14 @@
 // a stage's FWD m + K comes after its BWD m, and so after all messages about m. A stage has K
 // micro-batches of storage, and 1 where its list recomputes right before each backward.
 //
+// Where the backward is split, BWD_INPUT stands for BWD in all of this; it touches messages and
+// BWD_WEIGHT none. The micro-batch's own memory, with what its two halves pass to each other, stays
+// until BWD_WEIGHT: the storage is the most micro-batches between FWD (BWD_INPUT where the list
+// recomputes) and BWD_WEIGHT, and one that runs forward.
+//
 // A stage's gradients are zeroed when its first instruction computes, and the two parts of a tied
-// embedding that one stage holds are added with its last BWD: what REDUCE finds is this step's sum.
+// embedding that one stage holds are added with its last BWD or BWD_WEIGHT: what REDUCE finds is
+// this step's sum.
 //
 // Messages are named (step, op of the send, micro-batch, stage of the sender), see frame.h, those
 // of a validation apart by their segment (1).
@@ -94,7 +100,8 @@ struct PipelineResult {
   std::vector<InstructionTimes> times;  // [instruction], in the loop's time
 };
 
-/// The most micro-batches that are between their FWD and their BWD at once, by the list.
+/// The most micro-batches that are between their FWD and their BWD or BWD_INPUT at once, by the
+/// list.
 int micro_batches_in_flight(const TaskletSchedule& tasklet);
 
 /// In the tag of an instruction's work (ComputeWork::tag), which else is its place in the list:
@@ -188,6 +195,7 @@ class PipelineStep {
   bool take_output(Lane out, int peer, Message& message);
   void submit(std::int32_t index);
   std::move_only_function<Result<void>()> work_of(std::int32_t index);
+  std::move_only_function<Result<void>()> weight_gradient_of(std::int32_t index);
   void computed(std::int32_t index);
   void send(std::int32_t index);
   void run_hook(std::int32_t index);

@@ -194,6 +194,17 @@ std::vector<int> validation_micro_batches(const RunSpec& spec) {
   return counts;
 }
 
+Plan validation_plan(const RunSpec& spec) {
+  Plan plan = spec.plan;
+  plan.micro_batches = validation_micro_batches(spec);
+  if (plan.family != ScheduleFamily::kGreedy) return plan;
+  plan.family = ScheduleFamily::kOneForwardOneBackward;
+  plan.in_flight =
+      default_in_flight(plan.family, plan.stages(), std::ranges::max(plan.micro_batches));
+  plan.orders.clear();
+  return plan;
+}
+
 bool validates_after(const RunSpec& spec, std::uint64_t steps_done) {
   const std::uint64_t every = spec.job.training->validation_every;
   return spec.validation &&
@@ -269,11 +280,17 @@ DataIdentity read_identity(const Json& json) {
 }
 
 Json plan_json(const Plan& plan) {
-  return {{"layers", plan.layers},
-          {"micro_batches", plan.micro_batches},
-          {"micro_batch", plan.micro_batch},
-          {"family", name_of(plan.family)},
-          {"in_flight", plan.in_flight}};
+  Json json = {{"layers", plan.layers},
+               {"micro_batches", plan.micro_batches},
+               {"micro_batch", plan.micro_batch},
+               {"family", name_of(plan.family)},
+               {"in_flight", plan.in_flight}};
+  if (plan.family == ScheduleFamily::kGreedy) {
+    Json orders = Json::array();
+    for (const StageOrder& order : plan.orders) orders.push_back(order_text(order));
+    json["orders"] = std::move(orders);
+  }
+  return json;
 }
 
 Plan read_plan(const Json& json) {
@@ -282,10 +299,19 @@ Plan read_plan(const Json& json) {
   plan.micro_batches = wholes(json.at("micro_batches"));
   plan.micro_batch = whole<int>(json.at("micro_batch"));
   const auto family = json.at("family").get<std::string>();
-  plan.family = family == name_of(ScheduleFamily::kGpipe) ? ScheduleFamily::kGpipe
-                                                          : ScheduleFamily::kOneForwardOneBackward;
+  for (const ScheduleFamily each :
+       {ScheduleFamily::kGpipe, ScheduleFamily::kOneForwardOneBackward, ScheduleFamily::kGreedy}) {
+    if (family == name_of(each)) plan.family = each;
+  }
   if (family != name_of(plan.family)) throw std::out_of_range("no such schedule family");
   plan.in_flight = wholes(json.at("in_flight"));
+  if (plan.family == ScheduleFamily::kGreedy) {
+    for (const Json& at : json.at("orders")) {
+      Result<StageOrder> order = parse_order(at.get<std::string>());
+      if (!order) throw std::out_of_range(order.error().message);
+      plan.orders.push_back(*std::move(order));
+    }
+  }
   plan.devices.assign(plan.micro_batches.size(), std::vector<int>(plan.layers.size(), 0));
   return plan;
 }
@@ -340,7 +366,9 @@ Json emulation_json(const EmulationSpec& emulation) {
     devices.push_back({{"forward_s", device.forward_s},
                        {"recompute_s", device.recompute_s},
                        {"backward_s", device.backward_s},
-                       {"update_s", device.update_s}});
+                       {"update_s", device.update_s},
+                       {"backward_input_s", device.backward_input_s},
+                       {"backward_weight_s", device.backward_weight_s}});
   }
   return {{"page", emulation.page}, {"dilation", emulation.dilation}, {"devices", devices}};
 }
@@ -352,7 +380,8 @@ EmulationSpec read_emulation(const Json& json) {
   for (const Json& at : json.at("devices")) {
     emulation.devices.push_back(
         {at.at("forward_s").get<double>(), at.at("recompute_s").get<double>(),
-         at.at("backward_s").get<double>(), at.at("update_s").get<double>()});
+         at.at("backward_s").get<double>(), at.at("update_s").get<double>(),
+         at.at("backward_input_s").get<double>(), at.at("backward_weight_s").get<double>()});
   }
   return emulation;
 }
@@ -395,22 +424,44 @@ bool are_sound(const std::vector<StreamCount>& counts) {
   });
 }
 
+/// A schedule that ends. The grid is sound.
+Result<void> check_schedule(const RunSpec& spec) {
+  const Plan& plan = spec.plan;
+  if (plan.family != ScheduleFamily::kGreedy) {
+    // In-flight numbers that grow along the pipeline would dead-lock it.
+    if (std::ranges::is_sorted(plan.in_flight, std::greater{})) return {};
+    return invalid("the run's in-flight numbers grow along the pipeline");
+  }
+  if (plan.orders.size() != plan.layers.size()) {
+    return invalid("the run does not have an order for each stage");
+  }
+  const int most = std::ranges::max(plan.micro_batches);
+  for (std::size_t i = 0; i < plan.orders.size(); ++i) {
+    if (auto checked = check_order(plan.orders[i], most, plan.in_flight[i]); !checked) {
+      return within(fmt::format("stage {}", i), checked.error());
+    }
+  }
+  if (const auto graph = build_graph(make_schedule(plan, spec.job)); !graph) {
+    return std::unexpected(graph.error());
+  }
+  return {};
+}
+
 /// What the sizes of the parts must have to do with each other.
 Result<void> check_spec(const RunSpec& spec) {
   const Plan& plan = spec.plan;
   LH_TRY(check_runnable(spec.job, plan));
   const auto layers = std::accumulate(plan.layers.begin(), plan.layers.end(), std::int64_t{0});
   const auto is_positive = [](int n) { return n >= 1; };
-  // In-flight numbers that grow along the pipeline would dead-lock it.
   const bool sound = !plan.layers.empty() && !plan.micro_batches.empty() &&
                      layers == spec.job.model.layers && plan.layers.size() <= kMaxStages &&
                      std::ranges::all_of(plan.layers, is_positive) &&
                      std::ranges::all_of(plan.micro_batches, is_positive) &&
                      std::ranges::all_of(plan.in_flight, is_positive) &&
-                     std::ranges::is_sorted(plan.in_flight, std::greater{}) &&
                      plan.in_flight.size() == plan.layers.size() && plan.micro_batch >= 1 &&
                      spec.ranks.size() == plan.layers.size() * plan.micro_batches.size() + 1;
   if (!sound) return invalid("the run's grid does not fit its model and its ranks");
+  LH_TRY(check_schedule(spec));
   if (spec.first_step >= spec.last_step || spec.last_step > spec.job.training->steps) {
     return invalid(fmt::format("the run has no step to do: it would go from {} to {} of {}",
                                spec.first_step, spec.last_step, spec.job.training->steps));
@@ -443,8 +494,8 @@ Result<void> check_spec(const RunSpec& spec) {
     return invalid("the run's emulation does not have a device for each cell");
   }
   const auto is_time = [](const EmulationSpec::Device& device) {
-    return std::min({device.forward_s, device.recompute_s, device.backward_s, device.update_s}) >=
-           0;
+    return std::min({device.forward_s, device.recompute_s, device.backward_s, device.update_s,
+                     device.backward_input_s, device.backward_weight_s}) >= 0;
   };
   if (!(spec.emulation->dilation > 0) || !std::ranges::all_of(spec.emulation->devices, is_time)) {
     return invalid("the run's emulation has a time that cannot be");

@@ -54,6 +54,7 @@ struct EmulationSpec {
   struct Device {
     double forward_s = 0, recompute_s = 0, backward_s = 0;  // of a micro-batch
     double update_s = 0;
+    double backward_input_s = 0, backward_weight_s = 0;  // the halves of a split backward
   };
   std::vector<Device> devices;  // by cell
 };
@@ -123,6 +124,9 @@ struct ValidationShare {
 ValidationShare validation_share(const RunSpec& spec, int pipeline);
 /// The micro-batches of each pipeline's share, at least one.
 std::vector<int> validation_micro_batches(const RunSpec& spec);
+/// The run's plan with those. Only forwards matter, so a greedy plan, whose orders are for the
+/// micro-batches of a training step, validates with the depths of 1F1B.
+Plan validation_plan(const RunSpec& spec);
 /// Sequences that are really validated on.
 std::int64_t validation_sequences(const RunSpec& spec);
 bool validates_after(const RunSpec& spec, std::uint64_t steps_done);

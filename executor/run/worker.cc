@@ -60,9 +60,7 @@ Worker::Worker(const WorkerContext& context, StageState state)
         serve(what, bytes, std::move(answer));
       });
   if (spec_.validation) {
-    Plan plan = spec_.plan;
-    plan.micro_batches = validation_micro_batches(spec_);
-    validation_schedule_ = make_schedule(plan, spec_.job);
+    validation_schedule_ = make_schedule(validation_plan(spec_), spec_.job);
   }
 
   std::vector<bool> is_coded;

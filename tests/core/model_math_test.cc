@@ -116,6 +116,16 @@ TEST(StageWork, the_head_adds_to_the_last_stage_alone) {
   EXPECT_EQ(last.recompute, flops(96));  // logits are not kept, and not made again
 }
 
+TEST(StageWork, the_halves_of_a_backward_add_up_to_it) {
+  // A unit layer's forward is 12 FLOP with weights and 4 of attention, the head's 2. Weights: 3 x
+  // 12
+  // + 2; input: the same and 2 x 3 x 4.
+  const StageWork work = stage_work(unit_model(4), {.layers = 3, .has_head = true}, 1);
+  EXPECT_EQ(work.backward_weight, flops(38));
+  EXPECT_EQ(work.backward_input, flops(62));
+  EXPECT_EQ(work.backward_input + work.backward_weight, work.backward);
+}
+
 // ---- Tensors.
 
 TEST(TensorBytes, a_boundary_is_b_s_c_elements) {
@@ -241,6 +251,36 @@ TEST(MemoryUse, recompute_keeps_boundaries_and_one_full_activation) {
   const MemoryUse use = memory_use(job, unit_kind("k"), {{.layers = 2}, 5, 3, 1});
   // Five sequences: boundary 20 bytes, two layers keep 2 x 5 x 44 = 440.
   EXPECT_EQ(use.activations, bytes(3 * 20 + 440));
+}
+
+// A layer of the unit model keeps 44 bytes, a boundary tensor 4. K = 3 and V = 2.
+TEST(MemoryUse, a_split_backward_holds_output_gradients_until_their_weight_gradients) {
+  const Job job = unit_job(4, 8);
+  MemoryQuestion question = {.stage = {.layers = 2}, .in_flight = 3, .for_weights = 2};
+  // 3 x 88 + 2 x 4.
+  EXPECT_EQ(memory_use(job, unit_kind("k"), question).activations, bytes(272));
+  question.for_weights = 0;
+  EXPECT_EQ(memory_use(job, unit_kind("k"), question).activations, bytes(264));
+}
+
+TEST(MemoryUse, a_split_backward_that_recomputes_holds_activations_from_b_to_w) {
+  Job job = unit_job(4, 8);
+  job.recompute = true;
+  MemoryQuestion question = {.stage = {.layers = 2}, .in_flight = 3, .for_weights = 2};
+  // 3 x 4, the two from B to W and the one that runs forward, and two output gradients:
+  // 12 + 3 x 88 + 2 x 4.
+  EXPECT_EQ(memory_use(job, unit_kind("k"), question).activations, bytes(284));
+  question.for_weights = 0;
+  EXPECT_EQ(memory_use(job, unit_kind("k"), question).activations, bytes(100));
+}
+
+TEST(MemoryUse, the_heads_logits_are_there_once_however_many_wait) {
+  const Job job = unit_job(4, 8);
+  MemoryQuestion question = {
+      .stage = {.layers = 2, .has_head = true}, .in_flight = 3, .for_weights = 2};
+  const Bytes split = memory_use(job, unit_kind("k"), question).workspace;
+  question.for_weights = 0;
+  EXPECT_EQ(split, memory_use(job, unit_kind("k"), question).workspace);
 }
 
 TEST(MemoryUse, a_lone_stage_has_no_boundaries_on_the_wire) {

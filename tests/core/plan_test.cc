@@ -16,6 +16,7 @@ using fixtures::unit_plan;
 using fixtures::unit_topology;
 
 constexpr auto kGpipe = ScheduleFamily::kGpipe;
+constexpr auto kGreedy = ScheduleFamily::kGreedy;
 constexpr auto kOneForwardOneBackward = ScheduleFamily::kOneForwardOneBackward;
 
 /// Two sites of two devices each: a-1/0, a-2/0, b-1/0, b-2/0.
@@ -57,6 +58,7 @@ void expect_equal(const PlanFile& a, const PlanFile& b) {
   EXPECT_EQ(a.plan.micro_batch, b.plan.micro_batch);
   EXPECT_EQ(a.plan.family, b.plan.family);
   EXPECT_EQ(a.plan.in_flight, b.plan.in_flight);
+  EXPECT_EQ(a.plan.orders, b.plan.orders);
   EXPECT_EQ(a.plan.coordinator_site, b.plan.coordinator_site);
   EXPECT_EQ(a.cluster_path, b.cluster_path);
   EXPECT_EQ(a.job_path, b.job_path);
@@ -123,6 +125,68 @@ TEST(PlanText, gpipe_and_tiny_predictions_read_back) {
       parse_plan(plan_text(file, topology, job), "plan.yaml", topology, job);
   ASSERT_TRUE(read) << read.error().text();
   expect_equal(*read, file);
+}
+
+/// The example with a split backward; stage 1 waits for nothing but stage 0.
+PlanFile greedy_example() {
+  PlanFile file = example();
+  file.plan.family = kGreedy;
+  file.plan.in_flight = {3, 2};
+  file.plan.orders = {*parse_order("F0 F1 F2 B0 W0 F3 B1 B2 W1 W2 B3 W3"),
+                      *parse_order("F0 B0 F1 B1 W0 W1 F2 B2 W2 F3 B3 W3")};
+  return file;
+}
+
+TEST(PlanText, a_greedy_schedule_has_the_order_of_every_stage_on_a_line) {
+  const std::string text = plan_text(greedy_example(), machine(), job_of_four_layers());
+  EXPECT_TRUE(
+      text.contains("\nschedule:\n"
+                    "  family: greedy\n"
+                    "  in_flight: [3, 2]  # F minus W, at most\n"
+                    "  orders:  # of each stage\n"
+                    "    - F0 F1 F2 B0 W0 F3 B1 B2 W1 W2 B3 W3\n"
+                    "    - F0 B0 F1 B1 W0 W1 F2 B2 W2 F3 B3 W3\n"
+                    "coordinator: b\n"))
+      << text;
+}
+
+TEST(PlanText, a_greedy_schedule_reads_back) {
+  const Topology topology = machine();
+  const Job job = job_of_four_layers();
+  const std::string text = plan_text(greedy_example(), topology, job);
+  const Result<PlanFile> read = parse_plan(text, "plan.yaml", topology, job);
+  ASSERT_TRUE(read) << read.error().text();
+  expect_equal(*read, greedy_example());
+  EXPECT_EQ(plan_text(*read, topology, job), text);
+}
+
+TEST(PlanText, caps_that_are_left_out_are_what_the_orders_hold) {
+  const Topology topology = machine();
+  const Job job = job_of_four_layers();
+  std::string text = plan_text(greedy_example(), topology, job);
+  const std::string caps = "  in_flight: [3, 2]  # F minus W, at most\n";
+  text.erase(text.find(caps), caps.size());
+  const Result<PlanFile> read = parse_plan(text, "plan.yaml", topology, job);
+  ASSERT_TRUE(read) << read.error().text();
+  EXPECT_EQ(read->plan.in_flight, (std::vector{3, 2}));
+}
+
+TEST(PlanText, a_dead_lock_across_stages_is_named) {
+  PlanFile file = greedy_example();
+  // Stage 0 holds back F1 until it has B0; stage 1 makes B0 after F1.
+  file.plan.orders = {*parse_order("F0 B0 W0 F1 B1 W1 F2 B2 W2 F3 B3 W3"),
+                      *parse_order("F0 F1 B0 B1 W0 W1 F2 B2 W2 F3 B3 W3")};
+  const Topology topology = machine();
+  const Job job = job_of_four_layers();
+  const Result<PlanFile> read =
+      parse_plan(plan_text(file, topology, job), "plan.yaml", topology, job);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().count(), 1u) << read.error().text();
+  EXPECT_TRUE(read.error().message.starts_with("the schedule dead-locks: "));
+  for (const char* part : {"FWD 1 of stage 0", "BWD_INPUT 0 of stage 0", "FWD 1 of stage 1",
+                           "BWD_INPUT 0 of stage 1"}) {
+    EXPECT_TRUE(read.error().message.contains(part)) << read.error().message;
+  }
 }
 
 TEST(PlanText, names_and_paths_with_signs_of_yaml_read_back) {
@@ -287,6 +351,44 @@ TEST(LoadPlan, a_missing_file_is_refused_by_name) {
   EXPECT_FALSE(load_plan_inputs("/nonexistent/plan.yaml"));
 }
 
+// ---- Orders.
+
+TEST(StageOrder, text_and_order_are_each_other) {
+  const std::string text = "F0 F1 B0 W0 B1 W1";
+  const Result<StageOrder> order = parse_order(text);
+  ASSERT_TRUE(order);
+  EXPECT_EQ(*order,
+            (StageOrder{Pass::kForward, Pass::kForward, Pass::kBackwardInput, Pass::kBackwardWeight,
+                        Pass::kBackwardInput, Pass::kBackwardWeight}));
+  EXPECT_EQ(order_text(*order), text);
+  EXPECT_EQ(*parse_order("  F0   B0 "), (StageOrder{Pass::kForward, Pass::kBackwardInput}));
+  EXPECT_TRUE(parse_order("")->empty());
+}
+
+TEST(StageOrder, words_that_are_no_pass_are_refused) {
+  for (const char* text : {"F", "f0", "0", "F-1", "F0,F1", "F00", "F0\tB0", "F0B0", "B1", "F0 F0",
+                           "F0 F2", "F0 F99999999999999999999"}) {
+    EXPECT_FALSE(parse_order(text)) << text;
+  }
+}
+
+TEST(StageOrder, a_cap_is_forwards_above_weight_gradients) {
+  const StageOrder order = *parse_order("F0 F1 B0 B1 F2 W0 W1 B2 W2");
+  EXPECT_TRUE(check_order(order, 3, 3));
+  EXPECT_FALSE(check_order(order, 3, 2));  // F2 is the third: W0 comes after it
+  EXPECT_FALSE(check_order(order, 2, 3));
+  EXPECT_FALSE(check_order(order, 4, 3));
+  EXPECT_EQ(peaks_of(order).in_flight, 3);
+  EXPECT_EQ(peaks_of(order).for_weights, 2);  // B0 and B1
+}
+
+TEST(StageOrder, a_smaller_pipeline_leaves_out_what_it_does_not_have) {
+  const StageOrder order = *parse_order("F0 F1 B0 F2 W0 B1 W1 B2 W2");
+  EXPECT_EQ(order_text(order_for(order, 2)), "F0 F1 B0 W0 B1 W1");
+  EXPECT_EQ(order_for(order, 3), order);
+  EXPECT_TRUE(order_for(order, 0).empty());
+}
+
 // ---- In flight.
 
 TEST(DefaultInFlight, gpipe_holds_everything) {
@@ -299,6 +401,11 @@ TEST(DefaultInFlight, one_forward_one_backward_holds_what_is_downstream) {
   EXPECT_EQ(default_in_flight(kOneForwardOneBackward, 4, 4), (std::vector{4, 3, 2, 1}));
   EXPECT_EQ(default_in_flight(kOneForwardOneBackward, 4, 3), (std::vector{3, 3, 2, 1}));
   EXPECT_EQ(default_in_flight(kOneForwardOneBackward, 4, 1), (std::vector{1, 1, 1, 1}));
+}
+
+TEST(DefaultInFlight, greedy_may_hold_everywhere_what_1f1b_holds_at_its_peak) {
+  EXPECT_EQ(default_in_flight(kGreedy, 4, 8), (std::vector{4, 4, 4, 4}));
+  EXPECT_EQ(default_in_flight(kGreedy, 4, 3), (std::vector{3, 3, 3, 3}));
 }
 
 // ---- Memory.
@@ -349,6 +456,19 @@ TEST(CheckMemory, in_flight_is_capped_by_the_pipelines_own_micro_batches) {
   c.plan.devices = {{1, 3}, {0, 2}};
   EXPECT_TRUE(c.check(356 + 4'194'304, 400 + 4'194'304));
   EXPECT_FALSE(c.check(355 + 4'194'304, 400 + 4'194'304));
+}
+
+TEST(CheckMemory, output_gradients_wait_for_the_weight_gradients) {
+  // As above with K = 2 at stage 0, and one output gradient of 4 bytes from B to W: 404. Stage 1
+  // has K = 2 (416 with its 44 bytes more) and two output gradients: 424.
+  MemoryCase c;
+  c.plan.family = kGreedy;
+  c.plan.in_flight = {2, 2};
+  c.plan.orders = {*parse_order("F0 F1 B0 W0 F2 B1 W1 B2 W2"),
+                   *parse_order("F0 F1 B0 B1 W0 W1 F2 B2 W2")};
+  EXPECT_TRUE(c.check(404, 424));
+  EXPECT_FALSE(c.check(403, 424));
+  EXPECT_FALSE(c.check(404, 423));
 }
 
 TEST(CheckMemory, recompute_makes_room) {

@@ -211,6 +211,73 @@ TEST(MakeSchedule, every_stage_runs_every_micro_batch_once_and_in_order) {
   }
 }
 
+// ---- Split backwards.
+
+Plan greedy_plan(std::vector<int> micro_batches, const std::vector<std::string>& orders) {
+  Plan plan =
+      unit_plan(ScheduleFamily::kGreedy, static_cast<int>(orders.size()), std::move(micro_batches));
+  for (const std::string& order : orders) plan.orders.push_back(*parse_order(order));
+  return plan;
+}
+
+TEST(MakeSchedule, a_greedy_list_sends_gradients_before_it_makes_those_of_the_weights) {
+  const Plan plan = greedy_plan({2}, {"F0 F1 B0 W0 B1 W1", "F0 B0 F1 B1 W0 W1"});
+  const Schedule schedule = make_schedule(plan, unit_job(2, 2));
+  EXPECT_EQ(lines_of(schedule.tasklets[0]), (Lines{
+                                                "FWD 0",                   //  0
+                                                "SEND_ACT 0 > 1 after 0",  //  1
+                                                "FWD 1",                   //  2
+                                                "SEND_ACT 1 > 1 after 2",  //  3
+                                                "RECV_GRAD 0 > 1",         //  4
+                                                "BWD_INPUT 0 after 4",     //  5
+                                                "BWD_WEIGHT 0",            //  6
+                                                "RECV_GRAD 1 > 1",         //  7
+                                                "BWD_INPUT 1 after 7",     //  8
+                                                "BWD_WEIGHT 1",            //  9
+                                                "PREPARE after 9",         // 10
+                                                "UPDATE after 10",         // 11
+                                            }));
+  EXPECT_EQ(lines_of(schedule.tasklets[1]), (Lines{
+                                                "RECV_ACT 0 > 0",           //  0
+                                                "FWD 0 after 0",            //  1
+                                                "BWD_INPUT 0",              //  2
+                                                "SEND_GRAD 0 > 0 after 2",  //  3
+                                                "RECV_ACT 1 > 0",           //  4
+                                                "FWD 1 after 4",            //  5
+                                                "BWD_INPUT 1",              //  6
+                                                "SEND_GRAD 1 > 0 after 6",  //  7
+                                                "BWD_WEIGHT 0",             //  8
+                                                "BWD_WEIGHT 1",             //  9
+                                                "PREPARE after 9",          // 10
+                                                "UPDATE after 10",          // 11
+                                            }));
+  EXPECT_TRUE(build_graph(schedule));
+}
+
+TEST(MakeSchedule, a_greedy_list_recomputes_before_the_input_gradient) {
+  Job job = unit_job(1, 2);
+  job.recompute = true;
+  const Schedule schedule = make_schedule(greedy_plan({2}, {"F0 F1 B0 B1 W0 W1"}), job);
+  EXPECT_EQ(computes_of(schedule.tasklets[0]),
+            (Lines{"FWD 0", "FWD 1", "RECOMPUTE 0", "BWD_INPUT 0", "RECOMPUTE 1", "BWD_INPUT 1",
+                   "BWD_WEIGHT 0", "BWD_WEIGHT 1"}));
+}
+
+TEST(MakeSchedule, reduces_follow_the_last_weight_gradient) {
+  const Plan plan = greedy_plan({1, 1}, {"F0 B0 W0", "F0 B0 W0"});
+  const Lines lines = lines_of(make_schedule(plan, unit_job(2, 2, true)).tasklets[0]);
+  EXPECT_EQ(Lines(lines.end() - 5, lines.end()),
+            (Lines{"BWD_WEIGHT 0", "REDUCE after 4", "TIED_REDUCE after 4", "PREPARE after 6",
+                   "UPDATE after 7"}));
+}
+
+TEST(MakeSchedule, a_smaller_pipeline_runs_the_order_without_what_it_does_not_have) {
+  const Plan plan = greedy_plan({3, 1}, {"F0 F1 B0 F2 W0 B1 W1 B2 W2"});
+  const Schedule schedule = make_schedule(plan, unit_job(1, 4));
+  EXPECT_EQ(computes_of(schedule.tasklets[1]), (Lines{"FWD 0", "BWD_INPUT 0", "BWD_WEIGHT 0"}));
+  EXPECT_EQ(computes_of(schedule.tasklets[0]).size(), 9u);
+}
+
 // ---- The graph.
 
 TEST(BuildGraph, has_lane_after_and_message_edges) {

@@ -124,6 +124,7 @@ struct PipelineOptions {
   bool tied = false;
   bool recompute = false;
   std::uint64_t seed = 0;
+  std::vector<std::string> orders = {};  // of each stage, for a split backward
 };
 
 inline constexpr float kLossScale = 1.0f / 32;
@@ -188,6 +189,10 @@ class Pipeline {
     plan.micro_batches = {options.micro_batches};
     plan.micro_batch = kSequences;
     plan.in_flight = options.in_flight;
+    for (const std::string& order : options.orders) {
+      plan.family = ScheduleFamily::kGreedy;
+      plan.orders.push_back(parse_order(order).value());
+    }
     Job job;
     const int layers = std::accumulate(options.layers.begin(), options.layers.end(), 0);
     job.model = tiny_gpt2(layers, options.tied);

@@ -46,6 +46,7 @@ struct Case {
   std::vector<int> layers;
   int micro_batches;
   std::vector<int> in_flight;
+  std::vector<std::string> orders = {};
 };
 
 const std::vector<Case>& cases() {
@@ -61,6 +62,20 @@ const std::vector<Case>& cases() {
       {{2, 1, 1, 1}, 6, {4, 3, 2, 1}},  // 1F1B
       {{1, 1, 1, 2}, 6, {6, 5, 3, 1}},  // eager
       {{1, 1, 1, 2}, 2, {2, 2, 2, 1}},  // fewer micro-batches than stages
+      // Split backwards: right away, as late as can be, and as greedy schedules have them.
+      {{5}, 3, {1}, {"F0 B0 W0 F1 B1 W1 F2 B2 W2"}},
+      {{5}, 3, {3}, {"F0 F1 F2 B0 B1 B2 W0 W1 W2"}},
+      {{3, 2},
+       4,
+       {3, 3},
+       {"F0 F1 F2 B0 W0 F3 B1 B2 W1 W2 B3 W3", "F0 B0 F1 B1 W0 F2 B2 W1 F3 W2 B3 W3"}},
+      {{1, 1, 1, 2},
+       5,
+       {4, 4, 4, 2},
+       {"F0 F1 F2 F3 B0 W0 F4 B1 B2 W1 W2 B3 W3 B4 W4",
+        "F0 F1 F2 B0 F3 W0 B1 F4 B2 B3 W1 W2 W3 B4 W4",
+        "F0 F1 B0 F2 B1 W0 F3 B2 W1 B3 F4 W2 B4 W3 W4",
+        "F0 B0 F1 W0 B1 W1 F2 B2 W2 F3 B3 F4 W3 B4 W4"}},
   };
   return all;
 }
@@ -78,8 +93,8 @@ TEST(PipelineStep, any_cut_and_schedule_have_the_bits_of_one_stage) {
   for (const Case& c : cases()) {
     for (const bool tied : {false, true}) {
       for (const bool recompute : {false, true}) {
-        const PipelineOptions options = {c.layers, c.micro_batches, c.in_flight,
-                                         tied,     recompute,       0};
+        const PipelineOptions options = {c.layers, c.micro_batches, c.in_flight, tied, recompute,
+                                         0,        c.orders};
         SCOPED_TRACE(text_of(options));
         World world(options);
         world.pipeline.network.send_time = milliseconds(300);
@@ -167,6 +182,75 @@ TEST(PipelineStep, storage_is_bounded_by_k_and_reused_from_step_to_step) {
     while (!world.pipeline.all_done()) ASSERT_TRUE(world.loop.step());
     EXPECT_EQ(storage.wires_made(), wires);
     EXPECT_EQ(storage.micro_batches_made(), recompute ? 1u : 3u);
+  }
+}
+
+// Each order of a greedy schedule is what the compute lane runs, in simulated time. Forward, input
+// gradient and weight gradient 1 s each, messages free.
+//   stage 0   F0 0-1   F1 1-2   idle     B0 3-4   W0 4-5   B1 5-6   W1 6-7
+//   stage 1            F0 1-2   B0 2-3   F1 3-4   B1 4-5   W0 5-6   W1 6-7
+TEST(PipelineStep, times_of_a_split_backward_are_those_of_its_order) {
+  World world({{1, 1}, 2, {2, 2}, false, false, 0, {"F0 F1 B0 W0 B1 W1", "F0 B0 F1 B1 W0 W1"}});
+  world.run_steps(1);
+  const auto expect = [&](std::size_t cell, Op op, int micro_batch, double start) {
+    const InstructionTimes time = world.time_of(cell, op, micro_batch);
+    EXPECT_NEAR(time.start.value(), start, 0.01) << cell << name_of(op) << micro_batch;
+    EXPECT_NEAR(time.end.value(), start + 1, 0.01) << cell << name_of(op) << micro_batch;
+  };
+  expect(1, Op::kBackwardInput, 0, 2);
+  expect(0, Op::kBackwardInput, 0, 3);
+  expect(0, Op::kBackwardWeight, 0, 4);
+  expect(1, Op::kBackwardInput, 1, 4);
+  expect(0, Op::kBackwardInput, 1, 5);
+  expect(1, Op::kBackwardWeight, 0, 5);
+  expect(1, Op::kBackwardWeight, 1, 6);
+  expect(0, Op::kBackwardWeight, 1, 6);
+}
+
+// Stage 0 holds F0 to F2 at once, its cap; recomputing it holds what is between B and W, two, and
+// one that runs forward: F3 runs when B0 and B1 wait for their W.
+TEST(PipelineStep, a_split_backward_keeps_storage_until_the_weight_gradient) {
+  for (const bool recompute : {false, true}) {
+    World world({{1, 1},
+                 5,
+                 {4, 2},
+                 true,
+                 recompute,
+                 0,
+                 {"F0 F1 F2 B0 B1 F3 W0 W1 B2 W2 F4 B3 W3 B4 W4",
+                  "F0 B0 W0 F1 B1 W1 F2 B2 W2 F3 B3 W3 F4 B4 W4"}});
+    const StageStorage& storage = *world.pipeline.cells[0]->storage;
+    world.run_steps(2);
+    EXPECT_EQ(storage.micro_batches_made(), recompute ? 3u : 4u);
+    // Messages go by forwards minus input gradients, 3 at most: as many each way.
+    EXPECT_LE(storage.wires_made(), 6u);
+  }
+}
+
+TEST(PipelineStep, a_validation_of_a_split_backward_only_runs_forward) {
+  const PipelineOptions options = {
+      {1, 1}, 2, {2, 2}, true, false, 0, {"F0 F1 B0 W0 B1 W1", "F0 B0 F1 B1 W0 W1"}};
+  World world(options);
+  for (auto& cell : world.pipeline.cells) {
+    std::ranges::fill(cell->stage.gradients(), 0.25f);
+    cell->context.hooks = {};
+    cell->step = std::make_unique<PipelineStep>(
+        cell->context, PipelineStep::Options{.step = 0, .is_validation = true});
+  }
+  int done = 0;
+  std::vector<float> losses;
+  for (auto& cell : world.pipeline.cells) {
+    cell->step->start([&](Result<PipelineResult> result) {
+      ASSERT_TRUE(result) << result.error().text();
+      ++done;
+      losses.insert(losses.end(), result->losses.begin(), result->losses.end());
+    });
+  }
+  while (done < 2) ASSERT_TRUE(world.loop.step()) << "nothing more happens";
+  EXPECT_TRUE(same_floats(losses, run_single(options, 1).losses[0]));
+  for (auto& cell : world.pipeline.cells) {
+    EXPECT_EQ(std::ranges::count(cell->stage.gradients(), 0.25f),
+              std::ssize(cell->stage.gradients()));
   }
 }
 

@@ -34,6 +34,19 @@ Runs run_both(const RunOptions& options) {
   return {run_plainly(spec, train, validation), run.outcome};
 }
 
+/// What the generator makes of two and four equal stages with a latency of a forward's time each
+/// way, eight micro-batches and caps of 4 and 5.
+std::vector<std::string> greedy_two() {
+  return {"F0 F1 F2 F3 B0 W0 B1 F4 B2 W1 B3 F5 W2 B4 F6 W3 F7 B5 W4 W5 B6 W6 B7 W7",
+          "F0 B0 F1 B1 F2 B2 F3 B3 W0 F4 B4 W1 W2 F5 B5 W3 F6 B6 F7 B7 W4 W5 W6 W7"};
+}
+std::vector<std::string> greedy_four() {
+  return {"F0 F1 F2 F3 F4 B0 W0 F5 B1 B2 W1 F6 W2 F7 B3 W3 B4 W4 B5 W5 B6 W6 B7 W7",
+          "F0 F1 F2 F3 B0 F4 B1 W0 B2 W1 F5 W2 B3 W3 F6 B4 F7 W4 B5 W5 B6 W6 B7 W7",
+          "F0 F1 F2 B0 W0 B1 F3 B2 F4 W1 W2 B3 W3 F5 B4 W4 F6 B5 F7 W5 B6 W6 B7 W7",
+          "F0 B0 F1 B1 F2 B2 W0 W1 W2 F3 B3 F4 B4 W3 W4 F5 B5 W5 F6 B6 F7 B7 W6 W7"};
+}
+
 std::vector<Case> exact_cases() {
   std::vector<Case> cases;
   const auto add = [&cases](std::string name, RunOptions options) {
@@ -50,6 +63,18 @@ std::vector<Case> exact_cases() {
   add("one_in_flight", {.layers = {2, 2}, .in_flight = {1, 1}});
   add("micro_batches_of_two", {.layers = {2, 2}, .micro_batches = {4}, .micro_batch = 2});
   add("recomputed", {.layers = {2, 2}, .recompute = true});
+  constexpr auto kGreedy = ScheduleFamily::kGreedy;
+  add("greedy_two",
+      {.layers = {2, 2}, .family = kGreedy, .in_flight = {4, 4}, .orders = greedy_two()});
+  add("greedy_four", {.layers = {1, 1, 1, 1},
+                      .family = kGreedy,
+                      .in_flight = {5, 5, 5, 5},
+                      .orders = greedy_four()});
+  add("greedy_recomputed", {.layers = {1, 3},
+                            .family = kGreedy,
+                            .in_flight = {4, 4},
+                            .orders = greedy_two(),
+                            .recompute = true});
   // 13 sequences and a batch of 8: the second row of an epoch has three slots of padding.
   add("padding", {.layers = {2, 2}, .train_tokens = 8 * 13 + 1});
   return cases;
@@ -85,6 +110,12 @@ std::vector<Case> close_cases() {
   // Less room than one boundary tensor or shard: everything waits to be asked for.
   add("little_room", {.layers = {2, 2}, .micro_batches = {4, 4}, .early_bytes = 1500});
   add("uneven_pipelines", {.layers = {1, 3}, .micro_batches = {1, 5, 2}});
+  // The smaller pipeline leaves out micro-batches 3 to 7.
+  add("greedy_uneven_pipelines", {.layers = {2, 2},
+                                  .micro_batches = {8, 3},
+                                  .family = ScheduleFamily::kGreedy,
+                                  .in_flight = {4, 4},
+                                  .orders = greedy_two()});
   add("untied_pipelines", {.layers = {1, 3}, .micro_batches = {3, 5}, .tied = false});
   return cases;
 }

@@ -63,7 +63,8 @@ struct RunOptions {
   std::vector<int> micro_batches = {8};  // of each pipeline
   int micro_batch = 1;
   ScheduleFamily family = ScheduleFamily::kOneForwardOneBackward;
-  std::vector<int> in_flight = {};  // empty: the family's
+  std::vector<int> in_flight = {};       // empty: the family's
+  std::vector<std::string> orders = {};  // of each stage, for family greedy
   bool tied = true;
   bool recompute = false;
   Codec activations = Codec::kNone;
@@ -116,6 +117,9 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
                             ? default_in_flight(options.family, spec.plan.stages(),
                                                 *std::ranges::max_element(options.micro_batches))
                             : options.in_flight;
+  for (const std::string& order : options.orders) {
+    spec.plan.orders.push_back(parse_order(order).value());
+  }
   spec.ranks.push_back({"coordinator", "coordinator", 0});
   for (int cell = 0; cell < spec.cells(); ++cell) {
     const std::string node = fmt::format("n{}", cell);

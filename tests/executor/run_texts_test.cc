@@ -76,6 +76,77 @@ TEST(RunSpecText, comes_back_the_same) {
   EXPECT_EQ(again->plan.devices, spec.plan.devices);
 }
 
+/// Two stages with a split backward, emulated.
+RunSpec greedy_spec() {
+  const DataIdentity data = {0xfedcba9876543210, 161, 16, 8};
+  RunSpec spec =
+      fixtures::spec_of({.layers = {2, 1},
+                         .micro_batches = {3, 1},
+                         .family = ScheduleFamily::kGreedy,
+                         .in_flight = {3, 2},
+                         .orders = {"F0 F1 F2 B0 W0 B1 B2 W1 W2", "F0 B0 F1 W0 B1 W1 F2 B2 W2"},
+                         .steps = 9},
+                        data, {5, 81, 16, 8});
+  EmulationSpec emulation;
+  emulation.page = "/dev/shm/page";
+  emulation.devices.assign(4, {0.5, 0.125, 1, 0.25, 0.625, 0.375});
+  spec.emulation = emulation;
+  return spec;
+}
+
+TEST(RunSpecText, the_orders_of_a_greedy_plan_and_the_halves_of_a_backward_come_back) {
+  const RunSpec spec = greedy_spec();
+  const auto again = parse_run_spec(run_spec_text(spec));
+  ASSERT_TRUE(again) << again.error().text();
+  EXPECT_EQ(run_spec_text(*again), run_spec_text(spec));
+  EXPECT_EQ(again->plan.family, ScheduleFamily::kGreedy);
+  EXPECT_EQ(again->plan.orders, spec.plan.orders);
+  EXPECT_EQ(again->plan.in_flight, (std::vector{3, 2}));
+  EXPECT_EQ(again->emulation->devices[3].backward_input_s, 0.625);
+  EXPECT_EQ(again->emulation->devices[3].backward_weight_s, 0.375);
+}
+
+TEST(RunSpecText, orders_that_would_not_end_are_refused) {
+  struct Row {
+    const char* at;  // JSON pointer
+    Json value;
+    const char* message;
+  };
+  const Row rows[] = {
+      {"/plan/orders", Json::array(), "does not have an order for each stage"},
+      {"/plan/orders/1", 7, "cannot be read"},
+      {"/plan/orders/1", "F0 B0 G0", "`G0` is no pass"},
+      {"/plan/orders/1", "F0 B0 W0 F2", "pass 4 is `F2`"},
+      {"/plan/orders/1", "F0 B0 W0", "stage 1: the order has 1 F"},
+      {"/plan/orders/1", "B0 F0 W0", "stage 1: B0 comes before its forward"},
+      {"/plan/in_flight", {2, 2}, "stage 0: F2 would be micro-batch 3 in flight"},
+      // Stage 1 sends B0 when it has F2, which stage 0 holds back until it has B0.
+      {"/plan/orders", {"F0 F1 B0 F2 W0 B1 B2 W1 W2", "F0 F1 F2 B0 W0 B1 W1 B2 W2"}, "stage 1: F2"},
+      {"/plan/orders", {"F0 B0 F1 F2 W0 B1 B2 W1 W2", "F0 F1 B0 W0 F2 B1 W1 B2 W2"}, "dead-locks"},
+      {"/emulation/devices/3/backward_input_s", -1, "a time that cannot be"},
+      {"/emulation/devices/3/backward_weight_s", -1, "a time that cannot be"},
+  };
+  const Json good = Json::parse(run_spec_text(greedy_spec()));
+  ASSERT_EQ(error_of(good), "");
+  for (const Row& row : rows) {
+    Json bad = good;
+    ASSERT_TRUE(bad.contains(Json::json_pointer(row.at))) << row.at;
+    bad[Json::json_pointer(row.at)] = row.value;
+    EXPECT_NE(error_of(bad).find(row.message), std::string::npos)
+        << row.at << " = " << row.value.dump() << "\n"
+        << error_of(bad);
+  }
+}
+
+TEST(RunSpecText, a_validation_runs_forwards_as_1f1b_whatever_the_orders) {
+  const RunSpec spec = greedy_spec();
+  const Plan plan = validation_plan(spec);
+  EXPECT_EQ(plan.family, ScheduleFamily::kOneForwardOneBackward);
+  EXPECT_EQ(plan.micro_batches, validation_micro_batches(spec));
+  EXPECT_EQ(plan.in_flight, (std::vector{2, 1}));
+  EXPECT_TRUE(build_graph(make_schedule(plan, spec.job)));
+}
+
 TEST(RunSpecText, a_folder_that_is_not_utf8_does_not_stop_a_run) {
   RunSpec spec = full_spec();
   spec.data_folder = "/d\xff";
@@ -114,7 +185,7 @@ TEST(RunSpecText, each_malformed_field_is_refused_at_its_own_check) {
       {"/plan/micro_batches", {2147483647, 2147483647}, "micro-batches"},
       {"/plan/micro_batch", 0, "micro-batches of 0 sequences"},
       {"/plan/family", "zigzag", "no such schedule family"},
-      {"/plan/in_flight", {1, 2}, grid.c_str()},  // stage 1 would wait for ever
+      {"/plan/in_flight", {1, 2}, "in-flight numbers grow"},  // stage 1 would wait for ever
       {"/plan/in_flight", {2, 0}, grid.c_str()},
       {"/plan/in_flight", {2}, grid.c_str()},
       {"/ranks", Json::array(), grid.c_str()},

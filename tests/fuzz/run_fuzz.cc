@@ -36,9 +36,7 @@ void check_spec(std::string_view text) {
   }
   LH_CHECK(build_graph(make_schedule(spec->plan, spec->job)), "no stage waits for ever");
   LH_CHECK(coordinator_config(*spec).stages.size() == spec->plan.layers.size(), "a group a stage");
-  Plan validation = spec->plan;
-  validation.micro_batches = validation_micro_batches(*spec);
-  LH_CHECK(build_graph(make_schedule(validation, spec->job)), "nor when it validates");
+  LH_CHECK(build_graph(make_schedule(validation_plan(*spec), spec->job)), "nor when it validates");
 }
 
 void check_questions(std::string_view text) {

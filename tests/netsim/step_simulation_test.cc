@@ -80,6 +80,46 @@ void expect_slice(const StepResult& result, Op op, int micro_batch, int cell, do
 
 // ---- One pipeline.
 
+// A unit layer: F 1 s, B 1.25 s (attention's products have no weights), W 0.75 s; with the head
+// 1.125, 1.375 and 0.875 s. Links are free.
+//   stage 0  F0 0-1  F1 1-2                B0 3.5-4.75     W0 4.75-5.5           B1 6-7.25  W1 -8
+//   stage 1          F0 1-2.125  B0 -3.5   F1 3.5-4.625    B1 4.625-6   W0 -6.875   W1 -7.75
+TEST(StepSimulation, a_split_backward_sends_before_it_makes_weight_gradients) {
+  Plan plan = unit_plan(ScheduleFamily::kGreedy, 2, {2});
+  plan.orders = {parse_order("F0 F1 B0 W0 B1 W1").value(),
+                 parse_order("F0 B0 F1 B1 W0 W1").value()};
+  const StepResult result = simulated(unit_topology({0, 1}), unit_job(2, 2), plan);
+  expect_slice(result, Op::kBackwardInput, 0, 1, 2.125, 3.5);
+  expect_slice(result, Op::kBackwardInput, 0, 0, 3.5, 4.75);
+  expect_slice(result, Op::kBackwardWeight, 0, 0, 4.75, 5.5);
+  expect_slice(result, Op::kBackwardInput, 1, 0, 6, 7.25);
+  expect_slice(result, Op::kBackwardWeight, 1, 0, 7.25, 8);
+  expect_slice(result, Op::kBackwardWeight, 0, 1, 6, 6.875);
+  expect_slice(result, Op::kBackwardWeight, 1, 1, 6.875, 7.75);
+  expect_time(result.step, 8);
+  expect_parts(result.tasklets[0], {6, 0, 2, 0, 0, 0});
+  expect_parts(result.tasklets[1], {6.75, 0, 1, 0, 0.25, 0});
+}
+
+TEST(StepSimulation, each_half_of_a_backward_has_the_overhead_of_a_pass) {
+  Topology topology = unit_topology({0});
+  topology.kinds[0].overhead = Seconds(0.5);
+  Plan plan = unit_plan(ScheduleFamily::kGreedy, 1, {1});
+  plan.orders = {parse_order("F0 B0 W0").value()};
+  expect_time(simulated(topology, unit_job(1, 1), plan).step, 3.375 + 3 * 0.5);
+  expect_time(simulated(topology, unit_job(1, 1), unit_plan(kOneForwardOneBackward, 1, {1})).step,
+              3.375 + 2 * 0.5);
+}
+
+TEST(StepSimulation, a_reduce_follows_the_last_weight_gradient) {
+  Topology topology = unit_topology({0, 0});
+  link_of(topology, 0, 0).latency = seconds(0.25);
+  Plan plan = unit_plan(ScheduleFamily::kGreedy, 1, {1, 1});
+  plan.orders = {parse_order("F0 B0 W0").value()};
+  // F, B and W take 3.375 s; two phases of 0.25 s.
+  expect_slice(simulated(topology, unit_job(1, 2), plan), Op::kReduce, -1, 0, 3.375, 3.875);
+}
+
 TEST(StepSimulation, one_device_computes_and_updates) {
   // 3 x (1.125 + 2.25) = 10.125; commit 2 x 0.25 inside the site; 28 bytes x 21 parameters at 588
   // bytes/s is 1 s.

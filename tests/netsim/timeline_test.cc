@@ -77,6 +77,22 @@ TEST(Timeline, is_a_chrome_trace_with_a_process_a_site_and_a_thread_a_lane) {
   EXPECT_EQ(slices, (std::map<std::string, int>{{"compute", 24}, {"transfer", 10}, {"reduce", 8}}));
 }
 
+TEST(Timeline, the_halves_of_a_backward_are_bars_of_the_compute_lane) {
+  Scene scene;
+  scene.plan.family = ScheduleFamily::kGreedy;
+  scene.plan.orders = {parse_order("F0 F1 B0 W0 F2 B1 B2 W1 W2").value(),
+                       parse_order("F0 B0 W0 F1 B1 W1 F2 B2 W2").value()};
+  std::map<std::string, int> bars;
+  for (const json& event : json::parse(scene.text()).at("traceEvents")) {
+    if (event.at("ph") != "X" || event.at("cat") != "compute") continue;
+    const std::string name = event.at("name");
+    ++bars[name.substr(0, name.find(' '))];
+  }
+  // Five micro-batches, two stages; four updates.
+  EXPECT_EQ(bars, (std::map<std::string, int>{
+                      {"BWD_INPUT", 10}, {"BWD_WEIGHT", 10}, {"FWD", 10}, {"UPDATE", 4}}));
+}
+
 TEST(Timeline, times_are_microseconds_of_simulated_time) {
   // The first forward takes 1 s; stage 0's first send starts then and carries 4 bytes at 3 bytes/s.
   const json trace = json::parse(Scene().text());

@@ -58,6 +58,19 @@ TEST_F(PlanCompare, each_part_of_a_plan_counts) {
                    {"coordinator", "riga"});
 }
 
+TEST_F(PlanCompare, the_orders_of_a_greedy_schedule_count) {
+  const std::string early = "F0 B0 W0 F1 B1 W1 F2 B2 W2 F3 B3 W3 F4 B4 W4 F5 B5 W5";
+  const std::string late = "F0 B0 F1 B1 W0 W1 F2 B2 W2 F3 B3 W3 F4 B4 W4 F5 B5 W5";
+  const auto greedy = [&](const std::string& last) {
+    return edited(kPlanText, "{family: 1f1b, in_flight: [3, 2, 1]}",
+                  "{family: greedy, in_flight: [6, 6, 6], orders: [" + early + ", " + early + ", " +
+                      last + "]}");
+  };
+  folder_.write("plan.yaml", greedy(early));
+  EXPECT_EQ(compared(greedy(early)).status, 0);
+  expect_different(greedy(late), {"orders", "differ at stages [2]"});
+}
+
 TEST_F(PlanCompare, devices_that_moved_are_named_for_each_stage) {
   // big/0 and big/1 change places: stages 0 and 1 each lose one and get the other.
   const RunResult run =

@@ -219,6 +219,17 @@ TEST_F(Export, depths_that_are_not_the_schedules_own_are_refused) {
   }
 }
 
+TEST_F(Export, an_order_of_the_plans_own_is_refused) {
+  const std::string order = "F0 B0 W0 F1 B1 W1 F2 B2 W2 F3 B3 W3 F4 B4 W4 F5 B5 W5";
+  folder_.write("bad.yaml",
+                edited(kPlanText, "{family: 1f1b, in_flight: [3, 2, 1]}",
+                       "{family: greedy, orders: [" + order + ", " + order + ", " + order + "]}"));
+  for (const std::string target : {"torchrun", "megatron", "torchtitan"}) {
+    expect_refused(target, "the plan's schedule is greedy, with the passes of every stage");
+    expect_refused(target, target + " takes no order from outside");
+  }
+}
+
 TEST_F(Export, gpipe_is_refused_by_megatron_alone) {
   const std::string gpipe =
       edited(kPlanText, "{family: 1f1b, in_flight: [3, 2, 1]}", "{family: gpipe}");

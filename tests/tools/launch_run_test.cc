@@ -72,6 +72,27 @@ TEST(Launch, an_emulated_run_trains_to_the_same_bits) {
   EXPECT_EQ(folder.losses("emulate"), folder.losses("local"));
 }
 
+TEST(Launch, a_greedy_plan_trains_to_the_bits_of_one_stage) {
+  const LaunchFolder folder;
+  folder.write(
+      "greedy.yaml",
+      edited(plan_of("tiny.yaml", "[1, 1]", "[[d/0, r/0]]", "[8]", "[4, 4]"),
+             "schedule: {family: 1f1b, in_flight: [4, 4]}",
+             "schedule:\n"
+             "  family: greedy\n"
+             "  in_flight: [4, 4]\n"
+             "  orders:\n"
+             "    - F0 F1 F2 F3 B0 W0 B1 F4 B2 W1 B3 F5 W2 B4 F6 W3 F7 B5 W4 W5 B6 W6 B7 W7\n"
+             "    - F0 B0 F1 B1 F2 B2 F3 B3 W0 F4 B4 W1 W2 F5 B5 W3 F6 B6 F7 B7 W4 W5 W6 W7"));
+  const RunResult plain = folder.launch({"1x1.yaml", "--local", "--name", "plain"});
+  ASSERT_EQ(plain.status, 0) << plain.err;
+  for (const std::string where : {"local", "emulate"}) {
+    const RunResult run = folder.launch({"greedy.yaml", "--" + where, "--name", where});
+    ASSERT_EQ(run.status, 0) << run.err;
+    EXPECT_EQ(folder.losses(where), folder.losses("plain"));
+  }
+}
+
 TEST(Launch, a_stopped_run_goes_on_where_it_was_and_on_another_plan) {
   const LaunchFolder folder;
   // Its rate is constant, so that its end says nothing of its steps.

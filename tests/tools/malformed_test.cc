@@ -242,13 +242,45 @@ std::vector<BadInput> bad_traces() {
   };
 }
 
+/// A greedy schedule for the sample plan: the orders of stages 0 and 2 are one micro-batch after
+/// another, stage 1's is given.
+std::string greedy(std::string_view order, int cap = 6) {
+  constexpr std::string_view plain = "F0 B0 W0 F1 B1 W1 F2 B2 W2 F3 B3 W3 F4 B4 W4 F5 B5 W5";
+  return fmt::format(
+      "schedule:\n"
+      "  family: greedy\n"
+      "  in_flight: [6, {}, 6]\n"
+      "  orders:\n"
+      "    - {}\n"
+      "    - {}\n"
+      "    - {}",
+      cap, plain, order, plain);
+}
+
 std::vector<BadInput> bad_plans() {
   const auto row = [](std::string old, std::string replacement, std::string place,
                       std::string says) {
     return BadInput{Kind::kPlan, std::move(old), std::move(replacement), std::move(place),
                     std::move(says)};
   };
+  const auto order_row = [&row](std::string replacement, std::string place, std::string says) {
+    return row("schedule: {family: 1f1b, in_flight: [3, 2, 1]}", std::move(replacement),
+               std::move(place), std::move(says));
+  };
   return {
+      order_row(greedy("F0 B0 W0 G1"), "17:7", "`G1` is no pass | write F (forward), B (gradient"),
+      order_row(greedy("F0 B0 W0 F2 B1"), "17:7", "pass 4 is `F2`, where `F1` is next"),
+      order_row(greedy("B0 F0"), "17:7", "B0 comes before its forward F0"),
+      order_row(greedy("F0 F1 W0 B0"), "17:7", "W0 comes before its input gradient B0"),
+      order_row(greedy("F0 F1 B0 F2", 2), "17:7",
+                "F2 would be micro-batch 3 in flight, but the stage's cap is 2"),
+      order_row(greedy("F0 F1 B0 B1 W0 W1"), "17:7",
+                "the order has 2 F, 2 B and 2 W, but the largest pipeline runs 6 micro-batches"),
+      order_row("schedule: {family: greedy, orders: [F0 B0 W0, F0 B0 W0]}", "12:36",
+                "2 orders for 3 stages"),
+      // Stage 0 holds back F1 until B0 has come, stage 1 sends B0 after F1.
+      order_row(greedy("F0 F1 B0 B1 W0 W1 F2 B2 W2 F3 B3 W3 F4 B4 W4 F5 B5 W5"), "16:5",
+                "the schedule dead-locks"),
       row("{file: job.yaml}", "{file: job.yaml, hash: 0123456789abcdeg}", "4:31",
           "`0123456789abcdeg` is not a hash of 16 hexadecimal digits"),
       row("[3, 3, 2]", "[3, 3, 3]", "5:9",
