@@ -76,6 +76,13 @@ class Evaluator {
   /// stage that stays shortest; optimal for identical layers), within memory as far as possible.
   std::vector<int> split_layers(const std::vector<int>& cells) const;
 
+  /// A boundary tensor from one device to another and its gradient back, alone.
+  double hop_seconds(int from, int to) const {
+    const double bytes = boundary_bytes_between(from, to);
+    return bytes / problem_.rate(from, to) + problem_.latency(from, to) +
+           bytes / problem_.rate(to, from) + problem_.latency(to, from);
+  }
+
   const Grid& grid() const { return grid_; }
   const Problem& problem() const { return problem_; }
 

@@ -39,8 +39,9 @@ class Climber {
     if (dice < 55) return swap_runs();
     if (dice < 70) return swap_idle();
     if (dice < 85) return move_layer();
-    if (dice < 93) return reverse_stages();
-    return swap_pipelines_of_stage();
+    if (dice < 90) return reverse_stages();
+    if (dice < 97) return swap_pipelines_of_stage();
+    return rematch();
   }
 
   void undo() {
@@ -58,13 +59,16 @@ class Climber {
       case Move::kReverse:
         reverse(a_, b_);
         break;
+      case Move::kRematch:
+        candidate_.cells = saved_cells_;
+        break;
       case Move::kNone:
         break;
     }
   }
 
  private:
-  enum class Move { kNone, kSwapCells, kSwapIdle, kLayer, kReverse };
+  enum class Move { kNone, kSwapCells, kSwapIdle, kLayer, kReverse, kRematch };
 
   bool swap_at(std::size_t a, std::size_t b) {
     const int first = candidate_.cells[a];
@@ -145,6 +149,42 @@ class Climber {
     return true;
   }
 
+  /// Which device of a stage continues which pipeline: the shortest hops first. The stages after it
+  /// go along.
+  bool rematch() {
+    const std::size_t stages = at(evaluator_.grid().stages);
+    const std::size_t pipelines = at(evaluator_.grid().pipelines);
+    if (stages == 1 || pipelines == 1) return false;
+    const std::size_t stage = 1 + rng_.index(stages - 1);
+    struct Hop {
+      double seconds;
+      std::size_t from, to;
+    };
+    std::vector<Hop> hops;
+    for (std::size_t from = 0; from < pipelines; ++from) {
+      const int device = candidate_.cells[from * stages + stage - 1];
+      for (std::size_t to = 0; to < pipelines; ++to) {
+        const int next = candidate_.cells[to * stages + stage];
+        hops.push_back({evaluator_.hop_seconds(device, next), from, to});
+      }
+    }
+    std::sort(hops.begin(), hops.end(), [](const Hop& a, const Hop& b) {
+      return std::tie(a.seconds, a.from, a.to) < std::tie(b.seconds, b.from, b.to);
+    });
+    saved_cells_ = candidate_.cells;
+    std::vector<char> is_from(pipelines, 0), is_to(pipelines, 0);
+    for (const Hop& hop : hops) {
+      if (is_from[hop.from] != 0 || is_to[hop.to] != 0) continue;
+      is_from[hop.from] = is_to[hop.to] = 1;
+      const auto first = saved_cells_.begin() + static_cast<std::ptrdiff_t>(hop.to * stages);
+      std::copy(first + static_cast<std::ptrdiff_t>(stage),
+                first + static_cast<std::ptrdiff_t>(stages),
+                candidate_.cells.begin() + static_cast<std::ptrdiff_t>(hop.from * stages + stage));
+    }
+    saved_ = Move::kRematch;
+    return candidate_.cells != saved_cells_;
+  }
+
   void reverse(std::size_t first, std::size_t last) {
     const std::size_t stages = candidate_.layers.size();
     const auto flip = [&](std::vector<int>& row, std::size_t offset) {
@@ -161,6 +201,7 @@ class Climber {
   Candidate candidate_;
   Rng& rng_;
   std::vector<int> idle_;
+  std::vector<int> saved_cells_;
   Move saved_ = Move::kNone;
   std::size_t a_ = 0;
   std::size_t b_ = 0;

@@ -20,7 +20,7 @@ struct Scored {
 
 /// Improves a candidate by about `evaluations` evaluations and returns the best seen. Moves: swap
 /// two cells or two pipelines' runs of stages, replace the devices of a run by idle ones, reverse
-/// stages, move a layer.
+/// stages, match a stage's devices with those before anew, move a layer.
 /// Ends early when `interrupted` says so.
 Scored climb(Evaluator& evaluator, const Scored& start, int evaluations, Rng& rng,
              const std::function<bool()>& interrupted = {});

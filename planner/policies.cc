@@ -10,6 +10,7 @@
 
 #include "core/quantity.h"
 #include "core/rng.h"
+#include "planner/baseline_parts.h"
 #include "planner/dtfm_search.h"
 
 namespace longhaul {
@@ -19,35 +20,7 @@ const std::vector<int> kMicroBatches = {1, 2, 4, 8};
 constexpr int kDtfmRounds = 8;
 constexpr std::int64_t kDtfmEvaluationsPerRound = 20'000;
 
-/// Devices of the grid: [pipeline][stage].
-using Layout = std::vector<std::vector<int>>;
 using MakeLayout = std::function<Layout(const std::vector<int>& devices, int stages)>;
-
-/// L layers over P stages as evenly as the count allows; the longer ones first, away from the head.
-std::vector<int> even_layers(int layers, int stages) {
-  std::vector<int> split;
-  for (int i = 0; i < stages; ++i) split.push_back(layers / stages + (i < layers % stages ? 1 : 0));
-  return split;
-}
-
-/// The plan of a layout with even shares; the coordinator is in the site of the first device.
-Plan even_plan(const Topology& topology, const Job& job, Layout layout, int micro_batch,
-               ScheduleFamily family) {
-  Plan plan;
-  const auto pipelines = static_cast<int>(layout.size());
-  const auto stages = static_cast<int>(layout.front().size());
-  plan.layers = even_layers(job.model.layers, stages);
-  plan.micro_batch = micro_batch;
-  plan.family = family;
-  const auto batches = static_cast<int>(job.global_batch / micro_batch);
-  for (int d = 0; d < pipelines; ++d) {
-    plan.micro_batches.push_back(batches / pipelines + (d < batches % pipelines ? 1 : 0));
-  }
-  plan.in_flight = default_in_flight(family, stages, plan.micro_batches.front());
-  plan.coordinator_site = topology.site_of(layout.front().front());
-  plan.devices = std::move(layout);
-  return plan;
-}
 
 /// The plans of all grids over exactly these devices, one for each micro-batch and schedule that
 /// fits the memory.
@@ -77,22 +50,11 @@ std::vector<Plan> plans_over(const Topology& topology, const Job& job,
   return plans;
 }
 
-std::vector<int> by_name(const Topology& topology, std::span<const int> devices) {
-  std::vector<int> sorted(devices.begin(), devices.end());
-  std::sort(sorted.begin(), sorted.end(), [&](int a, int b) {
-    return topology.devices[static_cast<std::size_t>(a)].name <
-           topology.devices[static_cast<std::size_t>(b)].name;
-  });
-  return sorted;
-}
-
 /// The fastest simulated plan over all usable devices, leaving out the slowest one by one until
 /// something fits.
 Result<JudgedPlan> best_plan(const Topology& topology, const Job& job, const PolicyOptions& options,
                              const std::string& policy, const MakeLayout& make_layout) {
-  LH_ASSIGN(const std::vector<char> admitted, admitted_devices(topology, options.devices));
-  const Problem all(topology, job, admitted);
-  const Problem problem(topology, job, site_choices(all, options.devices.sites_max).front());
+  LH_ASSIGN(const Problem problem, baseline_problem(topology, job, options));
   std::vector<int> devices = problem.usable();
   if (options.limits.stages > 0 && options.limits.pipelines > 0) {
     const auto cells = static_cast<std::size_t>(options.limits.stages) *
@@ -112,14 +74,6 @@ Result<JudgedPlan> best_plan(const Topology& topology, const Job& job, const Pol
   return infeasible(fmt::format("policy {}{} finds no grid that fits the memory with equal layers",
                                 policy, text_of(options.devices)),
                     "the search, which may split layers unevenly, can still find one");
-}
-
-Layout stages_outermost(const std::vector<int>& devices, int stages) {
-  const std::size_t pipelines = devices.size() / static_cast<std::size_t>(stages);
-  Layout layout(pipelines);
-  for (std::size_t rank = 0; rank < devices.size(); ++rank)
-    layout[rank % pipelines].push_back(devices[rank]);
-  return layout;
 }
 
 }  // namespace

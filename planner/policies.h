@@ -1,4 +1,5 @@
-// Policies that our search is compared with: rank order, random, and DT-FM's objective.
+// Policies that our search is compared with: rank order, random, and DT-FM's objective; the others
+// and all of them by name are in planner/baselines.h.
 //
 // Each is given its best: layers split as evenly as the count allows, micro-batches shared evenly,
 // and of all grids that use every usable device (P x D = N, P stages up to the model's layers) with

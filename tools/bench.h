@@ -31,6 +31,11 @@ int bench_dtfm(bool quick, int threads);
 int bench_fidelity(bool quick, int threads);
 /// Our plan against the other policies on eight-cities and (not quick) ten-cities.
 int bench_planner(bool quick, int threads);
+/// Our plan against every baseline on 20 random clusters (quick: 5) and the shipped ones.
+int bench_clusters(bool quick, int threads);
+/// The same on 200. Takes hours; goes on where it was interrupted, so delete build/bench/clusters-
+/// done.jsonl after a change of code.
+int bench_clusters_full(int threads);
 /// Speed of the CPU kernels on one core.
 int bench_kernels(bool quick, int threads);
 /// Speed of the step simulation.

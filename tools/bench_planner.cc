@@ -6,7 +6,7 @@
 #include <chrono>
 
 #include "netsim/cluster_file.h"
-#include "planner/policies.h"
+#include "planner/baselines.h"
 #include "planner/search.h"
 #include "tools/bench.h"
 #include "tools/median.h"
@@ -32,7 +32,6 @@ Result<std::vector<BenchFigure>> compare_policies(const std::string& name, int t
 
   const PolicyOptions options{.seed = 1, .threads = threads};
   LH_ASSIGN(const JudgedPlan ranked, rank_order_plan(topology, job, options));
-  LH_ASSIGN(const DtfmPlan dtfm, dtfm_plan(topology, job, options));
   LH_ASSIGN(const std::vector<JudgedPlan> random,
             random_plans(topology, job, options, ranked.plan, kRandomPlans));
   std::vector<double> steps;
@@ -45,8 +44,11 @@ Result<std::vector<BenchFigure>> compare_policies(const std::string& name, int t
                        step_s / peer_s <= target, fmt::format("{} {:.4g} s", peer, peer_s),
                        command});
   };
-  ratio("rank-order", ranked.step.step.value(), kRankOrderTarget);
-  ratio("dtfm", dtfm.judged.step.step.value(), 1);
+  for (const std::string_view peer : baseline_names()) {
+    if (peer == "random") continue;  // below, many of them
+    LH_ASSIGN(const JudgedPlan judged, baseline_plan(peer, topology, job, options));
+    ratio(std::string(peer), judged.step.step.value(), peer == "rank-order" ? kRankOrderTarget : 1);
+  }
   ratio("best random", *std::min_element(steps.begin(), steps.end()), 1);
   ratio("median random", median(steps), 1);
   const double tier_ratio = step_s / found.best.closed_form_s;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "core/file.h"
@@ -16,13 +17,14 @@
 #include "core/plan.h"
 #include "core/quantity.h"
 #include "netsim/cluster_file.h"
-#include "planner/policies.h"
+#include "planner/baselines.h"
 #include "planner/search.h"
 #include "planner/trade_off.h"
 #include "tools/command.h"
 #include "tools/dtfm_command.h"
 #include "tools/median.h"
 #include "tools/plan_explain.h"
+#include "tools/plan_export.h"
 #include "tools/tables.h"
 
 namespace longhaul {
@@ -37,6 +39,7 @@ struct Options {
   std::string devices;
   std::string job;
   std::string policy = "search";
+  std::string target;  // the trainer that is to run the plan; empty: ours
   std::string output = "plan.yaml";
   bool baselines = false;
   bool json = false;
@@ -113,8 +116,12 @@ Result<Outcome> run_search(const Topology& topology, const Job& job, const Optio
   };
   progress.show("searching: bounds and structured placements of every grid");
   const bool pareto = options.objective == "pareto";
-  LH_ASSIGN(SearchResult found,
-            pareto ? search_trade_offs(topology, job, search) : search_plan(topology, job, search));
+  Expressible wanted;
+  if (const std::optional<ExportTarget> target = export_target(options.target)) {
+    LH_ASSIGN(wanted, expressible_by(*target, topology, job));
+  }
+  LH_ASSIGN(SearchResult found, pareto ? search_trade_offs(topology, job, search)
+                                       : search_expressible(topology, job, search, wanted));
   Outcome outcome;
   outcome.others = alternatives(found, search.goal, kAlternatives);
   if (pareto) outcome.front = non_dominated(found.judged);
@@ -131,18 +138,8 @@ Result<Outcome> run_policy(const std::string& policy, const Topology& topology, 
   if (policy == "search") return run_search(topology, job, options, limit);
   const PolicyOptions policy_options{options.seed, options.threads, options.limits,
                                      options.devices_used};
-  if (policy == "rank-order") {
-    LH_ASSIGN(JudgedPlan judged, rank_order_plan(topology, job, policy_options));
-    return Outcome{policy, std::move(judged), {}, 0};
-  }
-  if (policy == "dtfm") {
-    LH_ASSIGN(DtfmPlan found, dtfm_plan(topology, job, policy_options));
-    return Outcome{policy, std::move(found.judged), {}, 0};
-  }
-  LH_ASSIGN(const JudgedPlan ranked, rank_order_plan(topology, job, policy_options));
-  LH_ASSIGN(std::vector<JudgedPlan> random,
-            random_plans(topology, job, policy_options, ranked.plan, 1));
-  return Outcome{policy, std::move(random.front()), {}, 0};
+  LH_ASSIGN(JudgedPlan judged, baseline_plan(policy, topology, job, policy_options));
+  return Outcome{policy, std::move(judged), {}, 0};
 }
 
 /// The other policies' simulated steps, for the comparison.
@@ -171,16 +168,21 @@ std::vector<Baseline> run_baselines(const Topology& topology, const Job& job,
       baselines.push_back({name, 0, "", judged.error().message});
     }
   };
-  progress.show("baseline: rank-order");
-  const Result<JudgedPlan> ranked = rank_order_plan(topology, job, policy_options);
-  add("rank-order", ranked);
-  progress.show("baseline: dtfm");
-  const Result<DtfmPlan> dtfm = dtfm_plan(topology, job, policy_options);
-  add("dtfm", dtfm ? Result<JudgedPlan>(dtfm->judged) : std::unexpected(dtfm.error()));
+  std::optional<Plan> ranked;
+  for (const std::string_view name : baseline_names()) {
+    if (name == "random") continue;  // below, many of them
+    progress.show(fmt::format("baseline: {}", name));
+    const Result<JudgedPlan> judged = baseline_plan(name, topology, job, policy_options);
+    add(std::string(name), judged);
+    if (name == "rank-order" && judged) ranked = judged->plan;
+  }
+  if (!ranked) {
+    baselines.push_back({"random", 0, "", "it takes rank order's grid, which has none"});
+    return baselines;
+  }
   progress.show("baseline: random");
   const Result<std::vector<JudgedPlan>> random =
-      ranked ? random_plans(topology, job, policy_options, ranked->plan, kRandomPlans)
-             : std::unexpected(ranked.error());
+      random_plans(topology, job, policy_options, *ranked, kRandomPlans);
   if (!random) {
     baselines.push_back({"random", 0, "", random.error().message});
     return baselines;
@@ -284,6 +286,16 @@ Result<void> check_prices(const Topology& topology, const Options& options) {
   return invalid(message, hint);
 }
 
+/// Whether a plan for another trainer is made.
+Result<void> check_target(const Options& options) {
+  if (options.target.empty()) return {};
+  if (options.policy != "search" || options.objective == "pareto") {
+    return invalid("--for goes with --policy search and --objective time or cost",
+                   "a plan of another kind can be tried with `longhaul plan export`");
+  }
+  return {};
+}
+
 Result<void> make_plan(const Options& options) {
   Seconds limit = Seconds::infinity();
   if (!options.time_limit.empty()) {
@@ -299,6 +311,7 @@ Result<void> make_plan(const Options& options) {
 
   LH_TRY(admitted_devices(topology, options.devices_used));
   LH_TRY(check_prices(topology, options));
+  LH_TRY(check_target(options));
   // Whether the plan can be written is known before the search, not after it.
   LH_TRY(check_writable(options.output));
   const InterruptFlag interrupt;
@@ -348,6 +361,12 @@ Result<void> make_plan(const Options& options) {
   return {};
 }
 
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names = {"search"};
+  for (const std::string_view name : baseline_names()) names.emplace_back(name);
+  return names;
+}
+
 /// The options that belong to --objective dtfm alone; it shares --stages, --seed, --threads,
 /// --effort, --time-limit and --json.
 void add_dtfm_options(CLI::App& command, Options& options) {
@@ -378,9 +397,11 @@ Result<void> plan_by_dtfm(const Options& options) {
     return invalid("--objective dtfm reads two matrices, no --job, --cluster or --trace",
                    "for a plan of a job by DT-FM's objective: --policy dtfm");
   }
-  if (options.explain || options.max_cost > 0 || !text_of(options.devices_used).empty()) {
-    return invalid("--objective dtfm knows no --explain, --max-cost, --exclude or --max-sites",
-                   "they go with a plan of a job");
+  if (options.explain || options.max_cost > 0 || !options.target.empty() ||
+      !text_of(options.devices_used).empty()) {
+    return invalid(
+        "--objective dtfm knows no --explain, --max-cost, --for, --exclude or --max-sites",
+        "they go with a plan of a job");
   }
   DtfmCommandOptions dtfm = options.dtfm;
   dtfm.stages = options.limits.stages;
@@ -411,10 +432,14 @@ void add_plan_command(CLI::App& app, int& exit_status) {
   command->add_option("--job", options->job, "job file (YAML)");
   command->add_option("-o,--output", options->output, "plan file to write")->capture_default_str();
   command->add_option("--policy", options->policy, "who plans")
-      ->check(CLI::IsMember({"search", "random", "rank-order", "dtfm"}))
+      ->check(CLI::IsMember(policy_names()))
       ->capture_default_str();
   command->add_flag("--baselines", options->baselines,
-                    "also simulate rank order, DT-FM's plan and random plans");
+                    "also simulate what every other policy plans");
+  command
+      ->add_option("--for", options->target,
+                   "make a plan that this trainer can run, see `plan export`")
+      ->check(CLI::IsMember({"torchrun", "megatron", "torchtitan"}));
   command->add_option("--stages", options->limits.stages, "fix the number of stages")
       ->check(CLI::PositiveNumber);
   command->add_option("--pipelines", options->limits.pipelines, "fix the number of pipelines")

@@ -9,6 +9,7 @@
 // Plain functions of values, for any thread. Same plan, same bytes.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,11 +18,14 @@
 #include "core/plan.h"
 #include "core/result.h"
 #include "core/topology.h"
+#include "planner/expressible.h"
 
 namespace longhaul {
 
 enum class ExportTarget { kTorchrun, kMegatron, kTorchtitan };
 std::string_view name_of(ExportTarget target);
+/// By name; none for any other name.
+std::optional<ExportTarget> export_target(std::string_view name);
 
 struct ExportedFile {
   std::string name;  // inside the export's folder
@@ -37,6 +41,10 @@ struct ExportedPlan {
 /// Why the target cannot express the plan (kInfeasible each); empty: it can.
 std::vector<Error> export_refusals(ExportTarget target, const Plan& plan, const Topology& topology,
                                    const Job& job);
+
+/// What a plan must keep to so that the target can express it. An error is the refusal of a job of
+/// which it can express no plan.
+Result<Expressible> expressible_by(ExportTarget target, const Topology& topology, const Job& job);
 
 /// `plan_name`: the plan's path, for the comments in the files. Refuses (kInfeasible, all reasons
 /// at once) what the target cannot express: shares that differ between pipelines, another schedule

@@ -29,10 +29,7 @@ struct CompareOptions {
 Result<void> write_export(const ExportOptions& options) {
   LH_ASSIGN(const LoadedPlan loaded, load_plan_with_inputs(options.plan));
   LH_TRY(check_memory(loaded.file.plan, loaded.topology, loaded.job));
-  ExportTarget target = ExportTarget::kTorchrun;
-  for (const ExportTarget each : {ExportTarget::kMegatron, ExportTarget::kTorchtitan}) {
-    if (options.target == name_of(each)) target = each;
-  }
+  const ExportTarget target = export_target(options.target).value();  // checked by its option
   LH_ASSIGN(const ExportedPlan exported,
             export_plan(target, loaded.file.plan, loaded.topology, loaded.job, options.plan));
   const std::filesystem::path plan(options.plan);

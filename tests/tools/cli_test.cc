@@ -111,7 +111,8 @@ TEST(Cli, the_json_of_plan_holds_the_documented_keys) {
   EXPECT_LE(plan["lower_bound_s"], plan["step_s"]);
   EXPECT_DOUBLE_EQ(plan["gap"],
                    plan["step_s"].get<double>() / plan["lower_bound_s"].get<double>() - 1);
-  ASSERT_EQ(plan["baselines"].size(), 4u);
+  // The seven that plan, and the median and the best of random ones.
+  ASSERT_EQ(plan["baselines"].size(), 9u);
   for (const json& baseline : plan["baselines"]) {
     EXPECT_EQ(keys_of(baseline), (std::vector<std::string>{"policy", "ratio", "step_s"}));
     EXPECT_LE(baseline["ratio"], 1.0) << baseline;
@@ -220,7 +221,8 @@ TEST(Cli, a_trace_and_a_list_of_devices_are_enough) {
 }
 
 TEST(Cli, every_policy_plans) {
-  for (const std::string policy : {"search", "rank-order", "random", "dtfm"}) {
+  for (const std::string policy : {"search", "random", "rank-order", "even", "megatron", "varuna",
+                                   "metis", "sailor", "dtfm"}) {
     SCOPED_TRACE(policy);
     const TemporaryFolder folder;
     folder.write_samples();
@@ -233,7 +235,8 @@ TEST(Cli, every_policy_plans) {
 }
 
 TEST(Cli, a_grid_that_is_fixed_is_kept_by_every_policy) {
-  for (const std::string policy : {"search", "rank-order", "random", "dtfm"}) {
+  for (const std::string policy : {"search", "random", "rank-order", "even", "megatron", "varuna",
+                                   "metis", "sailor", "dtfm"}) {
     SCOPED_TRACE(policy);
     const TemporaryFolder folder;
     folder.write_samples();
@@ -346,7 +349,8 @@ TEST(Cli, a_model_that_fits_no_grid_is_refused_with_a_hint) {
   // 80 layers need 120 GB; the six cards have 48 GiB.
   folder.write("job.yaml", edited(large_job(), "layers: 8", "layers: 80"));
   std::filesystem::remove(folder / "plan.yaml");
-  for (const std::string policy : {"search", "rank-order", "random", "dtfm"}) {
+  for (const std::string policy : {"search", "random", "rank-order", "even", "megatron", "varuna",
+                                   "metis", "sailor", "dtfm"}) {
     SCOPED_TRACE(policy);
     expect_infeasible(plan_samples(folder, {"--policy", policy}));
   }

@@ -1,0 +1,254 @@
+#include "tools/random_cluster.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "core/model_math.h"
+#include "core/rng.h"
+#include "netsim/cluster_file.h"
+
+namespace longhaul {
+namespace {
+
+struct City {
+  const char* name;
+  double latitude;   // degrees north
+  double longitude;  // degrees east
+};
+constexpr City kCityList[kCities] = {
+    {"oregon", 45.8, -119.7},      {"virginia", 39.0, -77.5},   {"ohio", 40.0, -83.0},
+    {"tokyo", 35.7, 139.7},        {"seoul", 37.6, 127.0},      {"singapore", 1.35, 103.8},
+    {"sydney", -33.9, 151.2},      {"london", 51.5, -0.1},      {"frankfurt", 50.1, 8.7},
+    {"dublin", 53.3, -6.3},        {"paris", 48.9, 2.35},       {"stockholm", 59.3, 18.1},
+    {"milan", 45.5, 9.2},          {"zurich", 47.4, 8.5},       {"warsaw", 52.2, 21.0},
+    {"helsinki", 60.2, 24.9},      {"amsterdam", 52.4, 4.9},    {"madrid", 40.4, -3.7},
+    {"mumbai", 19.1, 72.9},        {"hyderabad", 17.4, 78.5},   {"bangkok", 13.8, 100.5},
+    {"jakarta", -6.2, 106.8},      {"taipei", 25.0, 121.6},     {"osaka", 34.7, 135.5},
+    {"melbourne", -37.8, 145.0},   {"auckland", -36.8, 174.8},  {"montreal", 45.5, -73.6},
+    {"calgary", 51.0, -114.1},     {"dallas", 32.8, -96.8},     {"iowa", 41.3, -95.9},
+    {"los-angeles", 34.1, -118.2}, {"queretaro", 20.6, -100.4}, {"sao-paulo", -23.5, -46.6},
+    {"santiago", -33.4, -70.7},    {"cape-town", -33.9, 18.4},  {"johannesburg", -26.2, 28.0},
+    {"tel-aviv", 32.1, 34.8},      {"dubai", 25.2, 55.3},       {"doha", 25.3, 51.5},
+    {"reykjavik", 64.1, -21.9}};
+
+constexpr const char* kKinds[] = {"h100", "a100", "v100", "t4", "l4", "l40s", "rtx3090", "rtx4090"};
+
+double kilometres(const City& a, const City& b) {
+  constexpr double kRadians = std::numbers::pi / 180;
+  constexpr double kEarthRadius = 6371;
+  // Haversine.
+  const double north = std::sin((a.latitude - b.latitude) * kRadians / 2);
+  const double east = std::sin((a.longitude - b.longitude) * kRadians / 2);
+  const double h = north * north +
+                   std::cos(a.latitude * kRadians) * std::cos(b.latitude * kRadians) * east * east;
+  return 2 * kEarthRadius * std::asin(std::sqrt(std::min(1.0, h)));
+}
+
+template <class T, std::size_t N>
+const T& one_of(const T (&items)[N], Rng& rng) {
+  return items[rng.index(N)];
+}
+
+double between(double low, double high, Rng& rng) {
+  return low + (high - low) * rng.uniform();
+}
+
+std::vector<int> some_cities(int count, Rng& rng) {
+  std::vector<int> cities(kCities);
+  std::iota(cities.begin(), cities.end(), 0);
+  rng.shuffle(std::span(cities));
+  cities.resize(static_cast<std::size_t>(count));
+  return cities;
+}
+
+std::string links_text(const std::vector<int>& cities, Rng& rng) {
+  constexpr double kRates[] = {0.1, 0.2, 0.5, 1, 1, 2, 5};  // Gbit/s
+  std::string text;
+  for (std::size_t a = 0; a < cities.size(); ++a) {
+    const City& here = kCityList[cities[a]];
+    // One draw a statement: the order in which arguments are evaluated is not defined.
+    const double inside_ms = between(0.05, 0.3, rng);
+    const double inside_rate = between(5, 50, rng);
+    text += fmt::format("    - {{inside: {}, latency: {:.2f} ms, bandwidth: {:.0f} Gbit/s}}\n",
+                        here.name, inside_ms, inside_rate);
+    for (std::size_t b = a + 1; b < cities.size(); ++b) {
+      const City& there = kCityList[cities[b]];
+      const double latency_ms = kilometres(here, there) / 200'000 * 1.5 * 1e3 + 1;
+      const double rate = one_of(kRates, rng);
+      const bool is_pipe = rng.chance(0.2);
+      for (const bool back : {false, true}) {
+        const double there_ms = latency_ms * between(0.95, 1.05, rng);
+        const double there_rate = rate * between(0.7, 1.3, rng);
+        text += fmt::format(
+            "    - {{from: {}, to: {}, latency: {:.2f} ms, bandwidth: {:.4f} Gbit/s{}}}\n",
+            back ? there.name : here.name, back ? here.name : there.name, there_ms, there_rate,
+            is_pipe ? ", scope: site_pair" : "");
+      }
+    }
+  }
+  return text;
+}
+
+/// What a site is, but for its nodes.
+std::string site_text(const City& city, Rng& rng) {
+  constexpr double kUplinks[] = {1, 2, 5, 10, 20};  // Gbit/s
+  std::string text =
+      fmt::format("  - name: {}\n    egress: {:.3f} USD/GB\n", city.name, between(0.01, 0.12, rng));
+  if (rng.chance(0.5)) {
+    const double uplink = one_of(kUplinks, rng);
+    const double downlink = rng.chance(0.5) ? uplink : 2 * uplink;
+    text += fmt::format("    uplink: {} Gbit/s\n    downlink: {} Gbit/s\n", uplink, downlink);
+  }
+  return text + "    nodes:\n";
+}
+
+std::string head_text(const std::string& name, const std::string& description) {
+  return fmt::format(
+      "schema: longhaul/cluster/1\nname: {}\ndescription: \"{}\"\nnetwork:\n  links:\n", name,
+      description);
+}
+
+std::string node_text(const char* kind, int count, Rng& rng) {
+  constexpr double kNics[] = {1, 10, 10, 25, 100};  // Gbit/s
+  const double nic = one_of(kNics, rng);
+  // NVLink, or PCIe.
+  const bool is_fast = kind[0] == 'h' || kind[0] == 'a' || kind[0] == 'v';
+  return fmt::format(
+      "      - {{devices: {}x{}, nic: {} Gbit/s, inside: {{bandwidth: {} GB/s, latency: 10 "
+      "us}}}}\n",
+      count, kind, nic, is_fast ? 200 : 12);
+}
+
+struct Shape {
+  const char* name;
+  int batch;  // sequences: the tokens of a step that GPT-3's table 2.1 has for the size
+  const char* model;
+};
+constexpr Shape kShapes[] = {
+    {"gpt-124m", 512,
+     "family: gpt2, layers: 12, width: 768, heads: 12, context: 1024, vocabulary: 50257"},
+    {"gpt-350m", 512,
+     "family: gpt2, layers: 24, width: 1024, heads: 16, context: 1024, vocabulary: 50257"},
+    {"gpt-1.3b", 512,
+     "family: gpt2, layers: 24, width: 2048, heads: 16, context: 2048, vocabulary: 50257"},
+    {"llama-1b", 512,
+     "family: llama, layers: 16, width: 2048, heads: 32, kv_heads: 8, ffn_width: 8192, context: "
+     "2048, vocabulary: 128256, tied_embedding: true"},
+    {"gpt-2.7b", 512,
+     "family: gpt2, layers: 32, width: 2560, heads: 32, context: 2048, vocabulary: 50257"},
+    {"llama-7b", 1024,
+     "family: llama, layers: 32, width: 4096, heads: 32, kv_heads: 32, ffn_width: 11008, context: "
+     "2048, vocabulary: 32000"}};
+
+std::string job_text(const Shape& shape, std::uint64_t seed) {
+  Rng rng(fmt::format("random job {}", shape.name), seed);
+  constexpr const char* kCodecs[] = {"none", "none", "int8"};
+  constexpr double kParts[] = {0.5, 1, 2};
+  const int batch = static_cast<int>(shape.batch * one_of(kParts, rng));
+  const char* activations = one_of(kCodecs, rng);
+  const char* gradients = one_of(kCodecs, rng);
+  const bool recompute = rng.chance(0.3);
+  return fmt::format(
+      "schema: longhaul/job/1\nname: {}\nmodel: {{{}}}\nbatch: {{global: {}, micro_batch: "
+      "auto}}\nprecision: fp16\nrecompute: {}\ncompression: {{activations: {}, gradients: {}}}\n",
+      shape.name, shape.model, batch, recompute, activations, gradients);
+}
+
+Topology parsed(const std::string& text, const std::string& name) {
+  Result<Topology> topology = parse_cluster(text, name, ".");
+  LH_CHECK(topology.has_value(), "a drawn cluster is a good file");
+  return std::move(*topology);
+}
+
+}  // namespace
+
+std::string random_cluster_text(std::uint64_t seed, int devices_max) {
+  LH_CHECK(devices_max >= 4, "two sites of two devices are the smallest");
+  Rng rng("random cluster", seed);
+  const int sites = std::min(2 + static_cast<int>(rng.below(7)), std::max(2, devices_max / 2));
+  const std::vector<int> cities = some_cities(sites, rng);
+  std::vector<const char*> kinds(std::begin(kKinds), std::end(kKinds));
+  rng.shuffle(std::span(kinds));
+  kinds.resize(1 + rng.index(4));
+  std::string text = head_text(fmt::format("random-{}", seed), "drawn at random");
+  text += links_text(cities, rng);
+  text += "sites:\n";
+  int left = devices_max;
+  for (int s = 0; s < sites; ++s) {
+    text += site_text(kCityList[cities[static_cast<std::size_t>(s)]], rng);
+    const int nodes = 1 + static_cast<int>(rng.below(3));
+    for (int n = 0; n < nodes; ++n) {
+      constexpr int kCounts[] = {1, 2, 4, 8};
+      const int wanted = one_of(kCounts, rng);
+      // Two devices are kept for each site to come.
+      const int count = std::min(wanted == 1 && n == 0 ? 2 : wanted, left - 2 * (sites - s - 1));
+      const char* kind = kinds[rng.index(kinds.size())];
+      if (count < 1) break;
+      left -= count;
+      text += node_text(kind, count, rng);
+    }
+  }
+  return text;
+}
+
+Topology random_cluster(std::uint64_t seed, int devices_max) {
+  return parsed(random_cluster_text(seed, devices_max), fmt::format("random-{}", seed));
+}
+
+std::string random_job_text(std::uint64_t seed, const Topology& topology) {
+  double memory = 0;
+  for (int d = 0; d < topology.device_count(); ++d)
+    memory += (topology.kind_of(d).memory - topology.kind_of(d).reserved).value();
+  std::string smallest;
+  std::vector<std::string> fitting;
+  for (const Shape& shape : kShapes) {
+    const std::string text = job_text(shape, seed);
+    const Result<Job> job = parse_job(text, shape.name);
+    LH_CHECK(job.has_value(), "a drawn job is a good file");
+    if (smallest.empty()) smallest = text;
+    constexpr double kStateBytes = 18;  // of a parameter
+    if (kStateBytes * model_parameters(job->model) <= memory / 2) fitting.push_back(text);
+  }
+  if (fitting.empty()) return smallest;
+  Rng rng("random job", seed);
+  return fitting[rng.index(fitting.size())];
+}
+
+Job random_job(std::uint64_t seed, const Topology& topology) {
+  return *parse_job(random_job_text(seed, topology), "random job");
+}
+
+std::string city_cluster_text(const CityClusterSize& size, std::uint64_t seed) {
+  LH_CHECK(size.sites >= 1 && size.sites <= kCities && size.devices >= size.sites,
+           "a site is a city and has a device");
+  Rng rng("city cluster", seed);
+  const std::vector<int> cities = some_cities(size.sites, rng);
+  std::string text = head_text(fmt::format("cities-{}-{}-{}", size.sites, size.devices, seed),
+                               "for scale, drawn at random");
+  text += links_text(cities, rng);
+  text += "sites:\n";
+  for (int s = 0; s < size.sites; ++s) {
+    text += site_text(kCityList[cities[static_cast<std::size_t>(s)]], rng);
+    int left = size.devices / size.sites + (s < size.devices % size.sites ? 1 : 0);
+    while (left > 0) {
+      constexpr int kDevicesOfNode = 8;
+      constexpr const char* kCloudKinds[] = {"a100", "v100", "l4", "h100"};
+      const int count = std::min(left, kDevicesOfNode);
+      text += node_text(one_of(kCloudKinds, rng), count, rng);
+      left -= count;
+    }
+  }
+  return text;
+}
+
+Topology city_cluster(const CityClusterSize& size, std::uint64_t seed) {
+  return parsed(city_cluster_text(size, seed), "cities");
+}
+
+}  // namespace longhaul
