@@ -65,9 +65,28 @@ ModelShape read_model(const Cursor& at) {
   return model;
 }
 
-Codec read_codec(const Cursor& at) {
-  constexpr Codec codecs[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
-  return codecs[at.choice({"none", "bf16", "int8"})];
+constexpr Codec kCodecs[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
+
+Recompute read_recompute(const Cursor& at) {
+  constexpr Recompute choices[] = {Recompute::kNo, Recompute::kYes, Recompute::kAuto,
+                                   Recompute::kNo, Recompute::kYes};
+  return choices[at.choice({"no", "yes", "auto", "false", "true"})];
+}
+
+void read_compression(const Cursor& at, Job& job) {
+  const Cursor floor_at = at.optional("floor");
+  const Codec floor = kCodecs[floor_at.choice({"none", "bf16", "int8"}, 1)];
+  const auto read = [floor](const Cursor& codec_at, Codec& codec, bool& is_auto) {
+    const std::size_t chosen = codec_at.choice({"none", "bf16", "int8", "auto"});
+    is_auto = chosen == std::size(kCodecs);
+    codec = is_auto ? floor : kCodecs[chosen];
+  };
+  read(at.optional("activations"), job.activations, job.activations_auto);
+  read(at.optional("gradients"), job.gradients, job.gradients_auto);
+  if (floor_at.present() && !job.activations_auto && !job.gradients_auto) {
+    floor_at.fail("a floor is for codecs that the plan chooses",
+                  "write `activations: auto` or `gradients: auto`, or leave `floor` out");
+  }
 }
 
 std::uint64_t steps_or_never(const Cursor& at) {
@@ -174,12 +193,9 @@ Result<Job> read_job(ConfigFile file) {
   }
   constexpr Precision precisions[] = {Precision::kFp32, Precision::kFp16, Precision::kBf16};
   job.precision = precisions[root.key("precision").choice({"fp32", "fp16", "bf16"})];
-  job.recompute = root.optional("recompute").boolean(false);
+  job.recompute = read_recompute(root.optional("recompute"));
   const Cursor compression = root.optional("compression");
-  if (compression.present()) {
-    job.activations = read_codec(compression.optional("activations"));
-    job.gradients = read_codec(compression.optional("gradients"));
-  }
+  if (compression.present()) read_compression(compression, job);
   const Cursor training = root.optional("training");
   if (training.present()) job.training = read_training(training);
   refuse_dropout(root);

@@ -32,13 +32,20 @@ struct ModelShape {
   bool tied_embedding = true;  // output head shares the token embedding
 };
 
-/// How a tensor is written on the wire.
+/// How a tensor is written on the wire, the finest first.
 enum class Codec {
   kNone,  // as it is computed: compute type for boundary tensors, fp32 for gradients
   kBf16,  // 2 bytes an element
   kInt8,  // 1 byte an element and a bf16 scale for every 64 elements
 };
 std::string_view name_of(Codec codec);
+
+/// Whether stages keep only their inputs and run forwards again before backwards.
+enum class Recompute {
+  kNo,
+  kYes,
+  kAuto,  // the plan says (see recomputes in core/plan.h)
+};
 
 /// How the learning rate falls after its warm-up (executor/control/schedule_of_rates.h).
 enum class RateDecay { kConstant, kLinear, kCosine };
@@ -76,14 +83,25 @@ struct Job {
   std::int64_t global_batch = 0;  // sequences of one step
   int micro_batch = 0;            // sequences; 0 = the planner chooses
   Precision precision = Precision::kFp16;
-  bool recompute = false;  // keep only stage inputs and run forwards again before backwards
-  Codec activations = Codec::kNone;  // boundary activations and their gradients
+  Recompute recompute = Recompute::kNo;
+  /// Codecs between sites: of boundary activations and their gradients, and of what replicas
+  /// exchange. Where one is `auto` it is the floor, and a plan may choose any as fine for each
+  /// link.
+  Codec activations = Codec::kNone;
   Codec gradients = Codec::kNone;
+  bool activations_auto = false;
+  bool gradients_auto = false;
   std::optional<Training> training;
   std::uint64_t hash = 0;  // of the file's text
 
   double tokens_per_step() const { return static_cast<double>(global_batch) * model.context; }
 };
+
+/// Whether a plan may write tensors in `codec` where the job has `own`: that one alone, or where
+/// the job says auto any that is as fine. None is finer than bf16, bf16 than int8.
+constexpr bool allows(Codec own, bool is_auto, Codec codec) {
+  return is_auto ? codec <= own : codec == own;
+}
 
 /// Reads a job file. All errors of the file are reported at once (code kInvalid).
 Result<Job> load_job(const std::string& path);

@@ -142,8 +142,9 @@ MemoryUse memory_use(const Job& job, const DeviceKind& kind, const MemoryQuestio
   const Bytes full = q.stage.layers * layer_activation_bytes(job.model, job.precision, sequences);
   MemoryUse use;
   use.states = Bytes((job.precision == Precision::kFp32 ? 16 : 18) * parameters);
-  use.activations = job.recompute ? q.in_flight * boundary + (q.for_weights + 1) * full
-                                  : static_cast<double>(q.in_flight) * full;
+  use.activations = job.recompute == Recompute::kYes
+                        ? q.in_flight * boundary + (q.for_weights + 1) * full
+                        : static_cast<double>(q.in_flight) * full;
   use.activations += q.for_weights * boundary;
   use.workspace = workspace_bytes(job.model, job.precision, sequences, q.stage.has_head);
   const bool alone = q.stage.has_embedding && q.stage.has_head;

@@ -10,6 +10,7 @@
 
 #include "core/config_cursor.h"
 #include "core/model_math.h"
+#include "core/plan_choices.h"
 #include "core/quantity.h"
 #include "core/schedule.h"
 
@@ -218,6 +219,8 @@ Result<PlanFile> read_plan(ConfigFile file, const Topology& topology, const Job&
         fmt::format("sites: {}", fmt::join(names, ", ")));
   }
 
+  read_plan_choices(root, topology, job, plan);
+
   const Cursor predicted = root.optional("predicted");
   out.predicted.step_s = predicted.optional("step").duration().value();
   out.predicted.tokens_per_s = predicted.optional("tokens_per_s").number({.min = 0});
@@ -378,6 +381,7 @@ std::string plan_text(const PlanFile& file, const Topology& topology, const Job&
   out +=
       fmt::format("coordinator: {}\n",
                   yaml_text(topology.sites[static_cast<std::size_t>(plan.coordinator_site)].name));
+  out += plan_choices_text(plan, topology, job);
   out += "predicted:\n";
   out += fmt::format("  step: {} s\n", format_exact(file.predicted.step_s));
   out += fmt::format("  tokens_per_s: {}\n", format_exact(file.predicted.tokens_per_s));
@@ -391,7 +395,8 @@ Result<PlanInputs> load_plan_inputs(const std::string& path) {
   file.expect_schema(kSchema);
   const Cursor root = file.root();
   for (const std::string_view later :
-       {"made_by", "layers", "pipelines", "batch", "schedule", "coordinator", "predicted"}) {
+       {"made_by", "layers", "pipelines", "batch", "schedule", "coordinator", "recompute", "codecs",
+        "reductions", "predicted"}) {
     root.optional(later);  // known, and read by load_plan
   }
   const Cursor inputs = root.key("inputs");
@@ -419,7 +424,9 @@ Result<PlanFile> parse_plan(std::string_view text, const std::string& name,
   return read_plan(std::move(file), topology, job);
 }
 
-Result<void> check_memory(const Plan& plan, const Topology& topology, const Job& job) {
+Result<void> check_memory(const Plan& plan, const Topology& topology, const Job& planned) {
+  Job job = planned;
+  job.recompute = recomputes(plan, planned) ? Recompute::kYes : Recompute::kNo;
   const std::vector<StageShape> shapes = stage_shapes(plan.layers);
   double worst = 1;
   std::string message;

@@ -47,6 +47,31 @@ OrderPeaks peaks_of(const StageOrder& order);
 inline constexpr int kMaxStages = 1 << 12;
 inline constexpr int kMaxMicroBatches = 1 << 20;
 
+/// How replicas add up their gradients (netsim/exchange.h).
+enum class ReduceShape {
+  kSharded,       // every member owns a part, and exchanges with all others
+  kRing,          // parts go round, each member adds its own
+  kHierarchical,  // inside the sites first, then sharded between them
+};
+std::string_view name_of(ReduceShape shape);
+
+/// How the members of one exchange, the replicas of a stage, do it.
+struct Reduction {
+  ReduceShape shape = ReduceShape::kSharded;
+  /// Of the gradient, one a member in pipeline order; their sum is 1. Empty: equal. Sharded alone.
+  std::vector<double> shares = {};
+  Codec codec = Codec::kNone;  // between sites
+  bool operator==(const Reduction&) const = default;
+};
+
+/// The codec of boundary tensors between two sites, both ways.
+struct PairCodec {
+  int site = 0;   // the lower one
+  int other = 0;  // the higher one
+  Codec codec = Codec::kNone;
+  bool operator==(const PairCodec&) const = default;
+};
+
 struct Plan {
   std::vector<int> layers;                // of each stage, at least 1; their sum is the model's
   std::vector<std::vector<int>> devices;  // [pipeline][stage]
@@ -58,6 +83,12 @@ struct Plan {
   std::vector<int> in_flight;
   std::vector<StageOrder> orders;  // [stage] of the largest pipeline; greedy alone
   int coordinator_site = 0;
+  bool recompute = false;                    // asked for only where the job says auto
+  std::vector<PairCodec> activation_codecs;  // sorted; only pairs that differ from the job's
+  /// [stage], and last that of the tied embedding where there is one (has_tied_exchange). Its
+  /// members are the last stage's pipelines, then the first's. Empty: all sharded equally, in the
+  /// job's codec.
+  std::vector<Reduction> reductions;
 
   int stages() const { return static_cast<int>(layers.size()); }
   int pipelines() const { return static_cast<int>(devices.size()); }
@@ -65,6 +96,15 @@ struct Plan {
     return devices[static_cast<std::size_t>(pipeline)][static_cast<std::size_t>(stage)];
   }
 };
+
+/// Whether the token embedding lives on two stages, and so has an exchange of its own.
+bool has_tied_exchange(const Plan& plan, const Job& job);
+/// Codec of boundary tensors between two different sites.
+Codec activation_codec(const Plan& plan, const Job& job, int site, int other);
+/// How a stage's gradients are exchanged; `stage` = plan.stages(): those of the tied embedding.
+Reduction reduction_of(const Plan& plan, const Job& job, int stage);
+/// Whether stages run forwards again before backwards.
+bool recomputes(const Plan& plan, const Job& job);
 
 /// What was predicted when the plan was written, kept in the file for people.
 struct Prediction {
@@ -102,7 +142,8 @@ Result<PlanInputs> load_plan_inputs(const std::string& path);
 
 /// Reads a plan file against the cluster and the job it is for. Errors (kInvalid, all at once):
 /// unknown or repeated devices, layers or micro-batches that do not add up, an in-flight vector
-/// or orders that would dead-lock, a device kind without speed for the job's precision.
+/// or orders that would dead-lock, a device kind without speed for the job's precision, a codec or
+/// a recomputation that the job does not leave to the plan.
 Result<PlanFile> load_plan(const std::string& path, const Topology& topology, const Job& job);
 Result<PlanFile> parse_plan(std::string_view text, const std::string& name,
                             const Topology& topology, const Job& job);

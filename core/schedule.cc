@@ -274,11 +274,11 @@ Schedule make_schedule(const Plan& plan, const Job& job) {
   Schedule schedule;
   schedule.stages = plan.stages();
   schedule.pipelines = plan.pipelines();
-  const bool tied = job.model.tied_embedding && plan.stages() > 1;
+  const bool tied = has_tied_exchange(plan, job);
   for (int d = 0; d < plan.pipelines(); ++d) {
     for (int i = 0; i < plan.stages(); ++i) {
       TaskletSchedule tasklet{d, i, {}};
-      ListBuilder list(tasklet, plan, job.recompute);
+      ListBuilder list(tasklet, plan, recomputes(plan, job));
       const int count = plan.micro_batches[static_cast<std::size_t>(d)];
       const auto stage = static_cast<std::size_t>(i);
       if (plan.family == ScheduleFamily::kGreedy) {

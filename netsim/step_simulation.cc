@@ -5,6 +5,7 @@
 
 #include "core/event_queue.h"
 #include "core/model_math.h"
+#include "netsim/exchange.h"
 #include "netsim/flow_network.h"
 #include "netsim/network_paths.h"
 
@@ -19,21 +20,19 @@ MessageSize message(const Topology& topology, Codec codec, double elements, doub
   return {raw, payload * topology.tcp.wire_factor};
 }
 
-/// A sharded all-reduce in progress. Members are numbered within the group.
+/// An all-reduce in progress. Members are numbered within the group.
 struct Exchange {
   Op op = Op::kReduce;
   std::vector<int> cells;
-  double elements = 0;                     // of the whole gradient, each
-  std::vector<std::int32_t> nodes;         // the members' instructions
-  std::vector<int> contributions_missing;  // by owner: shards of its part not yet here
-  std::vector<int> results_missing;        // by member: reduced shards not yet here
+  Codec codec = Codec::kNone;
+  ExchangeGraph graph;              // its points count down
+  std::vector<std::int32_t> nodes;  // the members' instructions
 };
 
 enum class What : std::uint8_t {
   kInstructionDone,  // a: node
   kArrival,          // a: receive node
-  kContribution,     // a: exchange, b: owner
-  kShardResult,      // a: exchange, b: member
+  kExchangeArrival,  // a: exchange, b: point
   kPrepared,         // a: node of the PREPARE
 };
 struct Event {
@@ -155,23 +154,27 @@ class StepSimulation {
       std::vector<int> cells;
       for (int d = 0; d < plan_.pipelines(); ++d) cells.push_back(d * stages + i);
       add_exchange(
-          Op::kReduce, cells,
+          Op::kReduce, std::move(cells), i,
           stage_reduced_parameters(job_.model, shapes[static_cast<std::size_t>(i)], stages));
     }
+    if (!has_tied_exchange(plan_, job_)) return;
     std::vector<int> ends;
-    for (int d = 0; d < plan_.pipelines(); ++d) {
-      ends.push_back(d * stages);
-      ends.push_back(d * stages + stages - 1);
+    for (const int i : {stages - 1, 0}) {
+      for (int d = 0; d < plan_.pipelines(); ++d) ends.push_back(d * stages + i);
     }
-    add_exchange(Op::kTiedReduce, ends, token_embedding_parameters(job_.model));
+    add_exchange(Op::kTiedReduce, std::move(ends), stages, token_embedding_parameters(job_.model));
   }
 
-  void add_exchange(Op op, const std::vector<int>& cells, double elements) {
-    const int others = static_cast<int>(cells.size()) - 1;
-    Exchange exchange{op, cells, elements, {}, {}, {}};
+  void add_exchange(Op op, std::vector<int> cells, int stage, double elements) {
+    const Reduction reduction = reduction_of(plan_, job_, stage);
+    std::vector<int> sites;
+    for (const int cell : cells) sites.push_back(topology_.site_of(device_of(cell)));
+    Exchange exchange;
+    exchange.op = op;
+    exchange.codec = reduction.codec;
+    exchange.graph = exchange_graph(reduction, elements, sites);
     exchange.nodes.assign(cells.size(), -1);
-    exchange.contributions_missing.assign(cells.size(), others + 1);  // its own start counts too
-    exchange.results_missing.assign(cells.size(), others + 1);        // its own shard counts too
+    exchange.cells = std::move(cells);
     exchanges_.push_back(std::move(exchange));
   }
 
@@ -270,8 +273,7 @@ class StepSimulation {
     transfer_of_node.op = what.op;
     transfer_of_node.micro_batch = what.micro_batch;
     transfer(cell, what.peer,
-             activation_message(topology_, job_, plan_.micro_batch, device_of(cell),
-                                device_of(what.peer)),
+             activation_message(topology_, job_, plan_, device_of(cell), device_of(what.peer)),
              transfer_of_node);
   }
 
@@ -311,46 +313,31 @@ class StepSimulation {
     const auto member = static_cast<std::size_t>(found - exchange.cells.begin());
     exchange.nodes[member] = node;
     reduce_start_[node] = now_;
-    // Peers are served from the next member on, so that not all start with the same owner.
-    const std::size_t count = exchange.cells.size();
-    for (std::size_t k = 1; k < count; ++k) {
-      const std::size_t owner = (member + k) % count;
-      send_shard(
-          id, member, owner,
-          {What::kContribution, static_cast<std::int32_t>(id), static_cast<std::int32_t>(owner)});
-    }
-    contribute(id, member);
+    approach(id, static_cast<int>(member));
   }
 
-  void send_shard(std::size_t id, std::size_t from, std::size_t to, Event on_arrival) {
-    const Exchange& exchange = exchanges_[id];
-    const double elements = exchange.elements / static_cast<double>(exchange.cells.size());
-    Transfer transfer_of_shard;
-    transfer_of_shard.on_arrival = on_arrival;
-    transfer_of_shard.op = exchange.op;
-    transfer(exchange.cells[from], exchange.cells[to],
-             gradient_message(topology_, job_, elements, device_of(exchange.cells[from]),
-                              device_of(exchange.cells[to])),
-             transfer_of_shard);
-  }
-
-  /// One more contribution to `owner`'s shard is there; the last one lets it publish the sum.
-  void contribute(std::size_t id, std::size_t owner) {
+  /// A point of an exchange is one step nearer; with the last one, what waits for it begins.
+  void approach(std::size_t id, int point_number) {
     Exchange& exchange = exchanges_[id];
-    if (--exchange.contributions_missing[owner] > 0) return;
-    const std::size_t count = exchange.cells.size();
-    for (std::size_t k = 1; k < count; ++k) {
-      const std::size_t member = (owner + k) % count;
-      send_shard(
-          id, owner, member,
-          {What::kShardResult, static_cast<std::int32_t>(id), static_cast<std::int32_t>(member)});
+    ExchangePoint& point = exchange.graph.points[static_cast<std::size_t>(point_number)];
+    if (--point.waits > 0) return;
+    for (const ExchangeMessage& message : point.messages) {
+      const int from = exchange.cells[static_cast<std::size_t>(message.from)];
+      const int to = exchange.cells[static_cast<std::size_t>(message.to)];
+      Transfer transfer_of_message;
+      transfer_of_message.on_arrival = {What::kExchangeArrival, static_cast<std::int32_t>(id),
+                                        message.next};
+      transfer_of_message.op = exchange.op;
+      transfer(from, to,
+               gradient_message(topology_, exchange.codec, message.elements, device_of(from),
+                                device_of(to)),
+               transfer_of_message);
     }
-    receive_result(id, owner);
+    for (const int next : point.next) approach(id, next);
+    if (point.member >= 0) finish_exchange(exchange, static_cast<std::size_t>(point.member));
   }
 
-  void receive_result(std::size_t id, std::size_t member) {
-    Exchange& exchange = exchanges_[id];
-    if (--exchange.results_missing[member] > 0) return;
+  void finish_exchange(const Exchange& exchange, std::size_t member) {
     const std::int32_t node = exchange.nodes[member];
     if (options_.timeline) {
       result_.timeline.push_back(
@@ -377,10 +364,8 @@ class StepSimulation {
         return complete(event.a);
       case What::kArrival:
         return release(event.a);
-      case What::kContribution:
-        return contribute(static_cast<std::size_t>(event.a), static_cast<std::size_t>(event.b));
-      case What::kShardResult:
-        return receive_result(static_cast<std::size_t>(event.a), static_cast<std::size_t>(event.b));
+      case What::kExchangeArrival:
+        return approach(static_cast<std::size_t>(event.a), event.b);
       case What::kPrepared:
         prepare_nodes_.push_back(event.a);
         if (prepare_nodes_.size() < schedule_.tasklets.size()) return;
@@ -452,16 +437,18 @@ class StepSimulation {
 
 }  // namespace
 
-MessageSize activation_message(const Topology& topology, const Job& job, int micro_batch,
+MessageSize activation_message(const Topology& topology, const Job& job, const Plan& plan,
                                int from_device, int to_device) {
-  const double elements = static_cast<double>(micro_batch) * job.model.context * job.model.width;
-  return message(topology, job.activations, elements, element_bytes(job.precision), from_device,
-                 to_device);
+  const double elements =
+      static_cast<double>(plan.micro_batch) * job.model.context * job.model.width;
+  const Codec codec =
+      activation_codec(plan, job, topology.site_of(from_device), topology.site_of(to_device));
+  return message(topology, codec, elements, element_bytes(job.precision), from_device, to_device);
 }
 
-MessageSize gradient_message(const Topology& topology, const Job& job, double elements,
+MessageSize gradient_message(const Topology& topology, Codec codec, double elements,
                              int from_device, int to_device) {
-  return message(topology, job.gradients, elements, element_bytes(Precision::kFp32), from_device,
+  return message(topology, codec, elements, element_bytes(Precision::kFp32), from_device,
                  to_device);
 }
 

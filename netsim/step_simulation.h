@@ -6,10 +6,10 @@
 // independent and may run on different threads.
 //
 // What is modelled: compute times from the device tables; each transfer's serialisation on the
-// max-min shares of everything that it crosses, then its latency; sharded all-reduce (each member
-// sends every owner its shard, each owner sends the sum to all); PREPARE to the coordinator and
-// COMMIT back; AdamW. What is not: the time to fold a shard (a memory-speed pass, three orders
-// faster than the wire), packet loss beyond its cap on TCP, jitter.
+// max-min shares of everything that it crosses, then its latency; all-reduces in the plan's shapes
+// (netsim/exchange.h); PREPARE to the coordinator and COMMIT back; AdamW. What is not: the time to
+// fold a shard (a memory-speed pass, three orders faster than the wire), packet loss beyond its cap
+// on TCP, jitter.
 #pragma once
 
 #include <cstdint>
@@ -71,15 +71,16 @@ struct StepOptions {
 Result<StepResult> simulate_step(const Topology& topology, const Job& job, const Plan& plan,
                                  const StepOptions& options = {});
 
-/// Bytes of a message between two devices: payload under the job's codec (codecs act between
-/// sites only) and what it takes on the wire.
+/// Bytes of a message between two devices: its tensor, and what it takes on the wire under a codec,
+/// which acts between sites only.
 struct MessageSize {
   Bytes raw;
   Bytes wire;
 };
-MessageSize activation_message(const Topology& topology, const Job& job, int micro_batch,
+/// Boundary tensor of one micro-batch, in the plan's codec for the two sites.
+MessageSize activation_message(const Topology& topology, const Job& job, const Plan& plan,
                                int from_device, int to_device);
-MessageSize gradient_message(const Topology& topology, const Job& job, double elements,
+MessageSize gradient_message(const Topology& topology, Codec codec, double elements,
                              int from_device, int to_device);
 
 }  // namespace longhaul

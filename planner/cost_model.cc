@@ -14,12 +14,29 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
+/// All forwards, then all backwards: each at the pace of the slowest stage or serialisation.
+double gpipe_period(std::span<const StageTime> stages, std::span<const HopTime> hops) {
+  double forward = 0;
+  double backward = 0;
+  for (const StageTime& stage : stages) {
+    forward = std::max(forward, stage.forward);
+    backward = std::max(backward, stage.backward);
+  }
+  for (const HopTime& hop : hops) {
+    forward = std::max(forward, hop.forward_send);
+    backward = std::max(backward, hop.backward_send);
+  }
+  return forward + backward;
+}
+
 }  // namespace
 
 Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(problem), grid_(grid) {
   const Job& job = problem.job();
   const ModelShape& model = job.model;
   batches_ = static_cast<double>(job.global_batch) / grid.micro_batch;
+  for (const Pin& pin : problem.rules().pins)
+    pins_.push_back({pin.device, pin.stage_of(grid.stages)});
   const double elements = static_cast<double>(grid.micro_batch) * model.context * model.width;
   const double raw_element = element_bytes(job.precision);
   const double wire = problem.topology().tcp.wire_factor;
@@ -37,7 +54,8 @@ Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(proble
                               .pipelines = grid.pipelines};
       StageCost cost;
       cost.forward_flops = work.forward.value();
-      cost.backward_flops = (work.backward + (job.recompute ? work.recompute : Flops(0))).value();
+      cost.backward_flops =
+          (work.backward + (job.recompute == Recompute::kYes ? work.recompute : Flops(0))).value();
       cost.fixed_bytes = memory_use(job, nothing_reserved, question).total().value();
       question.in_flight = 1;
       cost.in_flight_bytes =
@@ -161,7 +179,7 @@ void Evaluator::fill_times(const Candidate& candidate) {
       const double overhead = problem_.overhead(device);
       stage_times_[cell(d, i)] = {
           stage.forward_flops * per_flop + overhead,
-          stage.backward_flops * per_flop + overhead * (job.recompute ? 2 : 1)};
+          stage.backward_flops * per_flop + overhead * (job.recompute == Recompute::kYes ? 2 : 1)};
       if (i + 1 == grid_.stages) continue;
       const int next = candidate.cells[cell(d, i + 1)];
       const double bytes = boundary_bytes_between(device, next);
@@ -175,7 +193,12 @@ void Evaluator::fill_times(const Candidate& candidate) {
 double Evaluator::choose_in_flight(const Candidate& candidate) {
   // What memory allows at each stage, never rising along the pipeline.
   double overflow = 0;
-  const int all = std::max(1, static_cast<int>(std::ceil(batches_ / grid_.pipelines)));
+  const Expressible& rules = problem_.rules().expressible;
+  // A trainer's own depths are as large as the largest share allows, which is known where all are
+  // equal.
+  const double largest = rules.own_depths && !rules.equal_shares ? batches_ - grid_.pipelines + 1
+                                                                 : batches_ / grid_.pipelines;
+  const int all = std::max(1, static_cast<int>(std::ceil(largest)));
   int most = all;
   for (int i = 0; i < grid_.stages; ++i) {
     const StageCost& stage = cost(i, candidate.layers[at(i)]);
@@ -183,8 +206,10 @@ double Evaluator::choose_in_flight(const Candidate& candidate) {
       const double room = problem_.memory(candidate.cells[cell(d, i)]) - stage.fixed_bytes;
       const double fits =
           stage.in_flight_bytes > 0 ? std::floor(room / stage.in_flight_bytes) : most;
-      if (room < stage.in_flight_bytes) {
-        overflow += stage.in_flight_bytes - room;
+      double least = 1;
+      if (rules.own_depths) least = is_gpipe_ ? all : std::min(grid_.stages - i, all);
+      if (room < least * stage.in_flight_bytes) {
+        overflow += least * stage.in_flight_bytes - room;
       } else if (fits < most) {
         most = static_cast<int>(fits);
       }
@@ -205,8 +230,10 @@ double Evaluator::choose_in_flight(const Candidate& candidate) {
       }
       wanted = wanted_after + 1 + static_cast<int>(std::min(trips, 1e6));
     }
+    if (rules.own_depths && !is_gpipe_)
+      in_flight_[at(i)] = std::min(in_flight_[at(i)], grid_.stages - i);
     is_deep_ = is_deep_ && in_flight_[at(i)] >= std::min(wanted, all);
-    in_flight_[at(i)] = std::min(in_flight_[at(i)], wanted);
+    if (!is_gpipe_) in_flight_[at(i)] = std::min(in_flight_[at(i)], wanted);
     wanted_after = in_flight_[at(i)];
   }
   return overflow;
@@ -342,7 +369,9 @@ double Evaluator::price(const Candidate& candidate, double seconds) const {
   double egress = exchange_usd_;
   const double end = closed_form_.fill + closed_form_.steady;
   for (int d = 0; d < grid_.pipelines; ++d) {
-    const double micro_batches = 1 + (end - fills_[at(d)]) / periods_[at(d)];
+    const double micro_batches = problem_.rules().expressible.equal_shares
+                                     ? batches_ / grid_.pipelines
+                                     : 1 + (end - fills_[at(d)]) / periods_[at(d)];
     for (int i = 0; i + 1 < grid_.stages; ++i) {
       const int from = problem_.site(candidate.cells[cell(d, i)]);
       const int to = problem_.site(candidate.cells[cell(d, i + 1)]);
@@ -370,7 +399,32 @@ void Evaluator::count_node_links(const Candidate& candidate) {
   }
 }
 
+int Evaluator::broken_pins(const Candidate& candidate) const {
+  int broken = 0;
+  for (const Pin& pin : pins_) {
+    bool is_there = false;
+    for (int d = 0; d < grid_.pipelines; ++d)
+      is_there = is_there || candidate.cells[cell(d, pin.stage)] == pin.device;
+    broken += is_there ? 0 : 1;
+  }
+  return broken;
+}
+
 double Evaluator::evaluate(const Candidate& candidate) {
+  if (const int broken = broken_pins(candidate); broken > 0) return kUnpinned * broken;
+  const Expressible& rules = problem_.rules().expressible;
+  is_gpipe_ = rules.own_depths && rules.has_gpipe && grid_.stages > 1;
+  if (!is_gpipe_) return evaluate_schedule(candidate);
+  const double by_gpipe = evaluate_schedule(candidate);
+  is_gpipe_ = false;
+  const double by_own = evaluate_schedule(candidate);
+  if (by_own <= by_gpipe) return by_own;
+  // Once more, for what it leaves behind.
+  is_gpipe_ = true;
+  return evaluate_schedule(candidate);
+}
+
+double Evaluator::evaluate_schedule(const Candidate& candidate) {
   const int stages = grid_.stages;
   const int pipelines = grid_.pipelines;
   fill_times(candidate);
@@ -399,7 +453,11 @@ double Evaluator::evaluate(const Candidate& candidate) {
     for (const HopTime& hop : hop_times) {
       period = std::max({period, hop.forward_send, hop.backward_send});
     }
-    if (!is_deep_) period = pipeline_period(stage_times, hop_times, in_flight_, share);
+    if (is_gpipe_) {
+      period = gpipe_period(stage_times, hop_times);
+    } else if (!is_deep_) {
+      period = pipeline_period(stage_times, hop_times, in_flight_, share);
+    }
     period = std::max(period, shared_period(candidate, d));
     fills_[at(d)] = fill;
     periods_[at(d)] = period;
@@ -409,15 +467,22 @@ double Evaluator::evaluate(const Candidate& candidate) {
   }
   clear_loads();
   exchange_usd_ = 0;
-  // All pipelines end together at the time that makes their shares add up.
-  const double end = std::max(latest, (batches_ - pipelines + head) / rate);
+  // All pipelines end together at the time that makes their shares add up, unless these are equal.
+  const bool has_equal_shares = problem_.rules().expressible.equal_shares;
+  const auto end_of = [&](int d) { return fills_[at(d)] + (share - 1) * periods_[at(d)]; };
+  double end = std::max(latest, (batches_ - pipelines + head) / rate);
+  if (has_equal_shares) {
+    end = 0;
+    for (int d = 0; d < pipelines; ++d) end = std::max(end, end_of(d));
+  }
 
   // A stage ends its last backward before the first stage does, by the drain between them.
   std::fill(ends_.begin(), ends_.end(), 0.0);
   for (int d = 0; d < pipelines; ++d) {
     double drain = 0;
+    const double last = has_equal_shares ? end_of(d) : end;
     for (int i = 0; i < stages; ++i) {
-      ends_[at(i)] = std::max(ends_[at(i)], end - drain);
+      ends_[at(i)] = std::max(ends_[at(i)], last - drain);
       drain += stage_times_[cell(d, i)].backward;
       if (i + 1 < stages) {
         const HopTime& hop = hop_times_[at(d * (stages - 1) + i)];
@@ -496,11 +561,16 @@ Plan Evaluator::finish(const Candidate& candidate) {
   plan.family = ScheduleFamily::kOneForwardOneBackward;
   for (const int depth : in_flight_) plan.in_flight.push_back(std::min(depth, most));
   commit_time(candidate, &plan.coordinator_site);
-  return plan;
+  const Expressible& rules = problem_.rules().expressible;
+  if (rules == Expressible{}) return plan;
+  if (is_gpipe_) plan.family = ScheduleFamily::kGpipe;
+  return restricted(rules, std::move(plan), problem_.job());
 }
 
 std::vector<int> Evaluator::split_layers(const std::vector<int>& cells) const {
   const int stages = grid_.stages;
+  if (problem_.rules().expressible.equal_layers)
+    return std::vector<int>(at(stages), problem_.job().model.layers / stages);
   std::vector<double> per_flop(at(stages), 0);  // of the mean device of the stage
   std::vector<double> memory(at(stages), std::numeric_limits<double>::infinity());
   for (int i = 0; i < stages; ++i) {

@@ -14,8 +14,8 @@ std::size_t at(int i) {
 }  // namespace
 
 Problem::Problem(const Topology& topology, const Job& job, const std::vector<char>& admitted,
-                 const Goal& goal)
-    : topology_(topology), job_(job), goal_(goal) {
+                 const Goal& goal, const PlanRules& rules)
+    : topology_(topology), job_(job), goal_(goal), rules_(rules) {
   const double sequences = 1;
   for (int d = 0; d < topology.device_count(); ++d) {
     const DeviceKind& kind = topology.kind_of(d);

@@ -8,6 +8,7 @@
 
 #include "core/job.h"
 #include "core/topology.h"
+#include "planner/pins.h"
 
 namespace longhaul {
 
@@ -23,11 +24,12 @@ class Problem {
  public:
   /// Topology and job must outlive this. `admitted`: by device, whether it may be used; empty: all.
   Problem(const Topology& topology, const Job& job, const std::vector<char>& admitted = {},
-          const Goal& goal = {});
+          const Goal& goal = {}, const PlanRules& rules = {});
 
   const Topology& topology() const { return topology_; }
   const Job& job() const { return job_; }
   const Goal& goal() const { return goal_; }
+  const PlanRules& rules() const { return rules_; }
   /// Admitted devices that have a speed for the job's precision, fastest first (equal ones in file
   /// order).
   const std::vector<int>& usable() const { return usable_; }
@@ -70,6 +72,7 @@ class Problem {
   const Topology& topology_;
   const Job& job_;
   Goal goal_;
+  PlanRules rules_;
   std::vector<int> usable_;
   double fastest_rate_ = 0;
   std::vector<double> seconds_per_flop_, overhead_, memory_, update_, usd_per_second_;
@@ -85,6 +88,12 @@ struct Grid {
   int stages = 1;       // P
   int pipelines = 1;    // D
   int micro_batch = 1;  // sequences
+
+  bool operator==(const Grid&) const = default;
 };
+
+inline Grid grid_of(const Plan& plan) {
+  return {plan.stages(), plan.pipelines(), plan.micro_batch};
+}
 
 }  // namespace longhaul

@@ -32,7 +32,7 @@ bool fits(const Topology& topology, const Job& job, const SearchOptions& options
   const Problem all(topology, job, *admitted);
   if (all.usable().empty()) return false;
   for (const std::vector<char>& choice : site_choices(all, options.devices.sites_max)) {
-    const Problem problem(topology, job, choice);
+    const Problem problem(topology, job, choice, {}, options.rules);
     const Layouts layouts(problem);
     const std::vector<Grid> grids = smallest_grids(problem, options.limits);
     std::vector<char> grid_fits(grids.size(), 0);
@@ -75,9 +75,9 @@ Relaxations relaxations(const Topology& topology, const Job& job, const SearchOp
                            const SearchOptions& changed) {
     (fits(topology, changed_job, changed) ? found.enough : found.not_enough).push_back(what);
   };
-  if (!job.recompute) {
+  if (job.recompute != Recompute::kYes) {
     Job changed = job;
-    changed.recompute = true;
+    changed.recompute = Recompute::kYes;
     try_out("`recompute: true` in the job", changed, options);
   }
   if (options.limits.micro_batch > 1 || (options.limits.micro_batch == 0 && job.micro_batch > 1)) {

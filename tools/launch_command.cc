@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "core/file.h"
+#include "core/plan_choices.h"
 #include "executor/emulation/emulated_transport.h"
 #include "executor/launch/rendezvous.h"
 #include "executor/launch/uv_process_host.h"
@@ -177,6 +178,9 @@ class LaunchProcess {
     say(fmt::format("run {}: {} x {} workers (pipelines x stages), steps {} to {}", folder_,
                     spec_.plan.pipelines(), spec_.plan.stages(), spec_.first_step + 1,
                     spec_.last_step));
+    for (const auto& [name, text] : shown_choices(plan_.file.plan, plan_.topology, plan_.job)) {
+      say(fmt::format("{}: {}", name, text));
+    }
     return {};
   }
 

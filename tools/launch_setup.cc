@@ -113,6 +113,9 @@ Result<LaunchPlan> load_launch_plan(Storage& storage, const std::string& plan_pa
   LH_ASSIGN(plan.file, load_plan(plan_path, plan.topology, plan.job));
   Result<void> runnable = check_runnable(plan.job, plan.file.plan);
   if (!runnable) return within(plan.job_path, std::move(runnable).error());
+  if (Result<void> shapes = check_shapes(plan.file.plan); !shapes) {
+    return within(plan_path, std::move(shapes).error());
+  }
   LH_TRY(check_memory(plan.file.plan, plan.topology, plan.job));
 
   const std::string folder = resolve_from(plan.job_path, plan.job.training->data);
@@ -266,7 +269,7 @@ Result<Dilation> choose_dilation(const LaunchPlan& plan, int cores) {
       std::accumulate(grid.micro_batches.begin(), grid.micro_batches.end(), 0);
   Dilation dilation;
   dilation.real_step_s =
-      micro_batches * (forward_s + backward_s + (plan.job.recompute ? forward_s : 0));
+      micro_batches * (forward_s + backward_s + (recomputes(grid, plan.job) ? forward_s : 0));
   const double busy = dilation.real_step_s / (plan.predicted.step.value() * cores * kBusyCores);
 
   // A stage's real work is its share of the model's.

@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "core/plan_choices.h"
 #include "core/quantity.h"
 #include "netsim/cluster_file.h"
 #include "tools/command.h"
@@ -68,6 +70,19 @@ const std::string& coordinator_of(const LoadedPlan& loaded) {
   return loaded.topology.sites[static_cast<std::size_t>(loaded.file.plan.coordinator_site)].name;
 }
 
+/// Choices beside grid and schedule by name: of both plans, empty where one has none.
+std::map<std::string, std::pair<std::string, std::string>> choices_of(const LoadedPlan& before,
+                                                                      const LoadedPlan& after) {
+  std::map<std::string, std::pair<std::string, std::string>> choices;
+  for (const auto& [name, text] : shown_choices(before.file.plan, before.topology, before.job)) {
+    choices[name].first = text;
+  }
+  for (const auto& [name, text] : shown_choices(after.file.plan, after.topology, after.job)) {
+    choices[name].second = text;
+  }
+  return choices;
+}
+
 std::string list_text(const std::vector<int>& numbers) {
   return fmt::format("[{}]", fmt::join(numbers, ", "));
 }
@@ -111,6 +126,10 @@ PlanComparison compare_plans(const LoadedPlan& before, const LoadedPlan& after) 
     if (!differ.empty()) add("orders", "", "differ at stages " + list_text(differ));
   }
   add("coordinator", coordinator_of(before), coordinator_of(after));
+  for (const auto& [name, texts] : choices_of(before, after)) {
+    const auto& [left, right] = texts;
+    add(name.c_str(), left.empty() ? "-" : left, right.empty() ? "-" : right);
+  }
   const std::string moved = moved_table(names_before, names_after);
   const bool has_same_devices = names_before == names_after;
 

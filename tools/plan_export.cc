@@ -113,22 +113,54 @@ class Exporter {
 
   // ---- what differs without another layout
 
+  Codec coarsest_activations() const {
+    Codec coarsest = Codec::kNone;
+    for (const std::vector<int>& pipeline : plan_.devices) {
+      for (std::size_t i = 0; i + 1 < pipeline.size(); ++i) {
+        const int site = topology_.site_of(pipeline[i]);
+        const int other = topology_.site_of(pipeline[i + 1]);
+        if (site == other) continue;
+        coarsest = std::max(coarsest, activation_codec(plan_, job_, site, other));
+      }
+    }
+    return coarsest;
+  }
+  Codec coarsest_gradients() const {
+    Codec coarsest = Codec::kNone;
+    for (int i = 0; i < stages(); ++i) {
+      coarsest = std::max(coarsest, reduction_of(plan_, job_, i).codec);
+    }
+    return coarsest;
+  }
+
   std::vector<std::string> notes() const {
     std::vector<std::string> out;
     const auto is_smaller = [](Codec codec, double raw) {
       return codec_bytes_of(codec, raw) < raw;
     };
-    if (stages() > 1 && is_smaller(job_.activations, element_bytes(job_.precision))) {
+    const Codec activations = coarsest_activations();
+    const Codec gradients = coarsest_gradients();
+    if (stages() > 1 && is_smaller(activations, element_bytes(job_.precision))) {
       out.push_back(
           fmt::format("the plan sends activations between sites as {}, {} sends them as "
                       "{}: its step will be slower than predicted",
-                      name_of(job_.activations), name_, name_of(job_.precision)));
+                      name_of(activations), name_, name_of(job_.precision)));
     }
-    if (pipelines() > 1 && is_smaller(job_.gradients, 4)) {
+    if (pipelines() > 1 && is_smaller(gradients, 4)) {
       out.push_back(
           fmt::format("the plan sends gradients between sites as {}, {} sends them whole: "
                       "its step will be slower than predicted",
-                      name_of(job_.gradients), name_));
+                      name_of(gradients), name_));
+    }
+    const bool has_own_exchange =
+        std::ranges::any_of(plan_.reductions, [](const Reduction& reduction) {
+          return reduction.shape != ReduceShape::kSharded || !reduction.shares.empty();
+        });
+    if (has_own_exchange) {
+      out.push_back(
+          fmt::format("the plan says in which shape and shares gradients are added up, {} leaves "
+                      "that to NCCL: its step may take another time than predicted",
+                      name_));
     }
     std::vector<std::string> without;
     for (const RankRun& run : runs_) {
@@ -350,7 +382,7 @@ class Exporter {
     if (!model_.tied_embedding) add("--untie-embeddings-and-output-weights");
     add("--attention-dropout 0 --hidden-dropout 0");
     if (job_.precision != Precision::kFp32) add(fmt::format("--{}", name_of(job_.precision)));
-    if (job_.recompute) {
+    if (recomputes(plan_, job_)) {
       add("# The plan keeps the input of a stage, this keeps that of each layer.");
       add("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1");
     }
@@ -433,7 +465,7 @@ class Exporter {
       out += "]\n";
     }
     return out + fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n",
-                             job_.recompute ? "full" : "none");
+                             recomputes(plan_, job_) ? "full" : "none");
   }
 
   const ExportTarget target_;

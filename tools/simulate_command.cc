@@ -13,6 +13,7 @@
 #include "netsim/step_simulation.h"
 #include "netsim/timeline.h"
 #include "tools/command.h"
+#include "tools/plan_choices.h"
 #include "tools/tables.h"
 
 namespace longhaul {
@@ -39,6 +40,7 @@ std::string json_text(const Topology& topology, const Job& job, const Plan& plan
   out["step_s"] = step.step.value();
   out["tokens_per_s"] = job.tokens_per_step() / step.step.value();
   out["usd_per_step"] = step.usd;
+  add_choices(plan, topology, job, out);
   for (std::size_t c = 0; c < step.tasklets.size(); ++c) {
     const int pipeline = static_cast<int>(c) / plan.stages();
     const int stage = static_cast<int>(c) % plan.stages();
@@ -93,6 +95,7 @@ Result<void> simulate(const Options& options) {
   fmt::print("{}", headline(topology, job));
   fmt::print("plan {}: {} stages x {} pipelines\n", options.plan, file.plan.stages(),
              file.plan.pipelines());
+  fmt::print("{}", choices_table(file.plan, topology, job));
   fmt::print("{}\n", summary(job, step));
   fmt::print("{}\n", step_table(file.plan, step));
   fmt::print("{}", traffic_table(topology, step, 8));

@@ -24,19 +24,19 @@ Result<void> Fp32Boundary::decode(const BoundaryTensor&, std::span<const std::by
 }
 
 std::size_t CodecBoundary::wire_bytes(const BoundaryTensor& which, std::size_t elements) const {
-  return is_coded(which) ? tensor_frame_bytes(codec_, Precision::kFp32, elements)
-                         : plain_.wire_bytes(which, elements);
+  if (codec(which) == Codec::kNone) return plain_.wire_bytes(which, elements);
+  return tensor_frame_bytes(tensor_codec(codec(which)), Precision::kFp32, elements);
 }
 
 Result<void> CodecBoundary::encode(const BoundaryTensor& which, std::span<const float> tensor,
                                    std::span<std::byte> wire) {
-  if (!is_coded(which)) return plain_.encode(which, tensor, wire);
-  return encode_fixed_frame(tensor, codec_, wire);
+  if (codec(which) == Codec::kNone) return plain_.encode(which, tensor, wire);
+  return encode_fixed_frame(tensor, tensor_codec(codec(which)), wire);
 }
 
 Result<void> CodecBoundary::decode(const BoundaryTensor& which, std::span<const std::byte> wire,
                                    std::span<float> tensor) {
-  if (!is_coded(which)) return plain_.decode(which, wire, tensor);
+  if (codec(which) == Codec::kNone) return plain_.decode(which, wire, tensor);
   return decode_fixed_frame(wire, tensor);
 }
 

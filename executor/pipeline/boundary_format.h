@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/job.h"
 #include "core/result.h"
 #include "core/schedule.h"
 #include "kernels/codec/tensor_frame.h"
@@ -47,13 +48,12 @@ class Fp32Boundary final : public BoundaryFormat {
                       std::span<float> tensor) override;
 };
 
-/// A tensor frame of the codec (kernels/codec/fixed_frame.h) to and from the cells that are in
-/// another site, fp32 to the others.
+/// To and from each cell a tensor frame of its codec (kernels/codec/fixed_frame.h), or fp32 where
+/// that is none, as it is inside a site.
 class CodecBoundary final : public BoundaryFormat {
  public:
-  /// `is_coded[cell]`: the cell is a neighbour in another site.
-  CodecBoundary(TensorCodec codec, std::vector<bool> is_coded)
-      : codec_(codec), is_coded_(std::move(is_coded)) {}
+  /// `codecs[cell]`: of the tensors that this cell gives and gets.
+  explicit CodecBoundary(std::vector<Codec> codecs) : codecs_(std::move(codecs)) {}
   std::size_t wire_bytes(const BoundaryTensor& which, std::size_t elements) const override;
   Result<void> encode(const BoundaryTensor& which, std::span<const float> tensor,
                       std::span<std::byte> wire) override;
@@ -61,12 +61,11 @@ class CodecBoundary final : public BoundaryFormat {
                       std::span<float> tensor) override;
 
  private:
-  bool is_coded(const BoundaryTensor& which) const {
-    return is_coded_[static_cast<std::size_t>(which.peer)];
+  Codec codec(const BoundaryTensor& which) const {
+    return codecs_[static_cast<std::size_t>(which.peer)];
   }
 
-  TensorCodec codec_;
-  std::vector<bool> is_coded_;
+  std::vector<Codec> codecs_;
   Fp32Boundary plain_;
 };
 

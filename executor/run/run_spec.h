@@ -87,7 +87,7 @@ struct RunSpec {
   }
   static int rank_of_cell(int cell) { return cell + 1; }
   /// Whether the token embedding lives on two stages, and so has an exchange of its own.
-  bool has_tied_exchange() const { return job.model.tied_embedding && plan.stages() > 1; }
+  bool has_tied_exchange() const { return longhaul::has_tied_exchange(plan, job); }
 };
 
 /// The streams between this rank and every other, for MeshConfig: those of the two sites where both
@@ -104,7 +104,8 @@ CoordinatorConfig coordinator_config(const RunSpec& spec);
 /// operation is that of step 0; see exchange_operation.
 ExchangeOptions stage_exchange(const RunSpec& spec, int stage);
 /// The exchange of the tied embedding: the heads of all pipelines, then their embeddings, so that
-/// the sum begins with head + embedding as it does in one process.
+/// the sum begins with head + embedding as it does in one process; the plan's shares are in this
+/// order.
 ExchangeOptions tied_exchange(const RunSpec& spec);
 /// The name of the exchange of a step; `op` is REDUCE or TIED_REDUCE, whose stage is 0.
 std::uint64_t exchange_operation(Op op, int stage, std::uint32_t step);
@@ -140,5 +141,7 @@ Result<RunSpec> parse_run_spec(std::string_view text);
 /// Errors (kInvalid): no training section, a model or a precision that the kernels do not compute,
 /// a batch that the plan does not make.
 Result<void> check_runnable(const Job& job, const Plan& plan);
+/// Error (kInvalid): gradients that are exchanged in another shape than sharded.
+Result<void> check_shapes(const Plan& plan);
 
 }  // namespace longhaul

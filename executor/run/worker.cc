@@ -63,12 +63,14 @@ Worker::Worker(const WorkerContext& context, StageState state)
     validation_schedule_ = make_schedule(validation_plan(spec_), spec_.job);
   }
 
-  std::vector<bool> is_coded;
+  std::vector<Codec> codecs;
+  const int site = spec_.place_of_cell(context.cell).site;
   for (int cell = 0; cell < spec_.cells(); ++cell) {
-    is_coded.push_back(spec_.job.activations != Codec::kNone &&
-                       spec_.place_of_cell(cell).site != spec_.place_of_cell(context.cell).site);
+    const int other = spec_.place_of_cell(cell).site;
+    codecs.push_back(site == other ? Codec::kNone
+                                   : activation_codec(spec_.plan, spec_.job, site, other));
   }
-  format_ = std::make_unique<CodecBoundary>(tensor_codec(spec_.job.activations), is_coded);
+  format_ = std::make_unique<CodecBoundary>(std::move(codecs));
   const ModelShape& model = spec_.job.model;
   const auto elements = static_cast<std::size_t>(spec_.plan.micro_batch) *
                         static_cast<std::size_t>(model.context) *

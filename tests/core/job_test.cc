@@ -66,7 +66,7 @@ TEST(Job, what_is_left_out_follows_from_the_family) {
   EXPECT_TRUE(job->model.tied_embedding);
   EXPECT_EQ(job->micro_batch, 0);  // the planner's choice
   EXPECT_EQ(job->precision, Precision::kFp16);
-  EXPECT_FALSE(job->recompute);
+  EXPECT_EQ(job->recompute, Recompute::kNo);
   EXPECT_EQ(job->activations, Codec::kNone);
   EXPECT_EQ(job->gradients, Codec::kNone);
   EXPECT_EQ(job->tokens_per_step(), 512.0 * 1024);
@@ -82,9 +82,44 @@ TEST(Job, everything_that_is_said_is_read) {
   EXPECT_FALSE(job->model.tied_embedding);  // llama's default
   EXPECT_EQ(job->micro_batch, 4);
   EXPECT_EQ(job->precision, Precision::kBf16);
-  EXPECT_TRUE(job->recompute);
+  EXPECT_EQ(job->recompute, Recompute::kYes);
   EXPECT_EQ(job->activations, Codec::kInt8);
   EXPECT_EQ(job->gradients, Codec::kBf16);
+}
+
+TEST(Job, recomputation_is_no_yes_or_the_plans) {
+  const auto read = [](const std::string& word) {
+    return parse_job(with(kLlama, "recompute: true", "recompute: " + word), "j")->recompute;
+  };
+  EXPECT_EQ(read("no"), Recompute::kNo);
+  EXPECT_EQ(read("false"), Recompute::kNo);
+  EXPECT_EQ(read("yes"), Recompute::kYes);
+  EXPECT_EQ(read("true"), Recompute::kYes);
+  EXPECT_EQ(read("auto"), Recompute::kAuto);
+}
+
+TEST(Job, a_codec_that_the_plan_chooses_has_a_floor) {
+  const auto read = [](const std::string& compression) {
+    return parse_job(with(kLlama, "activations: int8, gradients: bf16", compression), "j").value();
+  };
+  const Job both = read("activations: auto, gradients: auto");
+  EXPECT_TRUE(both.activations_auto && both.gradients_auto);
+  EXPECT_EQ(both.activations, Codec::kBf16);
+  EXPECT_EQ(both.gradients, Codec::kBf16);
+  const Job one = read("activations: int8, gradients: auto, floor: none");
+  EXPECT_FALSE(one.activations_auto);
+  EXPECT_EQ(one.activations, Codec::kInt8);
+  EXPECT_TRUE(one.gradients_auto);
+  EXPECT_EQ(one.gradients, Codec::kNone);
+  EXPECT_EQ(read("activations: auto, floor: int8").activations, Codec::kInt8);
+}
+
+TEST(Job, auto_allows_what_is_as_fine) {
+  EXPECT_TRUE(allows(Codec::kBf16, true, Codec::kNone));
+  EXPECT_TRUE(allows(Codec::kBf16, true, Codec::kBf16));
+  EXPECT_FALSE(allows(Codec::kBf16, true, Codec::kInt8));
+  EXPECT_FALSE(allows(Codec::kBf16, false, Codec::kNone));
+  EXPECT_TRUE(allows(Codec::kBf16, false, Codec::kBf16));
 }
 
 TEST(Job, the_shipped_jobs_load) {
@@ -130,6 +165,8 @@ TEST(Job, a_wrong_gpt2_job_is_refused_with_the_reason) {
       {"precision: fp16\n", "", "missing key `precision`"},
       {"precision: fp16", "precision: fp16\nrecompute: maybe", "recompute"},
       {"precision: fp16", "precision: fp16\ncompression: {activations: int4}", "int8"},
+      {"precision: fp16", "precision: fp16\ncompression: {gradients: bf16, floor: bf16}",
+       "a floor is for codecs that the plan chooses"},
       {"precision: fp16", "precision: fp16\ncompresion: {}", "did you mean `compression`"},
       {"context: 1024", "contxt: 1024", "did you mean `context`"},
   };

@@ -247,7 +247,7 @@ TEST(MemoryUse, half_precision_adds_a_copy_and_halves_the_activations) {
 
 TEST(MemoryUse, recompute_keeps_boundaries_and_one_full_activation) {
   Job job = unit_job(4, 8);
-  job.recompute = true;
+  job.recompute = Recompute::kYes;
   const MemoryUse use = memory_use(job, unit_kind("k"), {{.layers = 2}, 5, 3, 1});
   // Five sequences: boundary 20 bytes, two layers keep 2 x 5 x 44 = 440.
   EXPECT_EQ(use.activations, bytes(3 * 20 + 440));
@@ -265,7 +265,7 @@ TEST(MemoryUse, a_split_backward_holds_output_gradients_until_their_weight_gradi
 
 TEST(MemoryUse, a_split_backward_that_recomputes_holds_activations_from_b_to_w) {
   Job job = unit_job(4, 8);
-  job.recompute = true;
+  job.recompute = Recompute::kYes;
   MemoryQuestion question = {.stage = {.layers = 2}, .in_flight = 3, .for_weights = 2};
   // 3 x 4, the two from B to W and the one that runs forward, and two output gradients:
   // 12 + 3 x 88 + 2 x 4.

@@ -480,7 +480,7 @@ TEST(CheckMemory, recompute_makes_room) {
   // Stage 0 with two layers: 34 x 16 = 544; 3 x 88 = 264 or 3 x 4 + 88 = 100; 8; 16.
   EXPECT_FALSE(c.check(831, 1000));
   EXPECT_TRUE(c.check(832, 1000));
-  c.job.recompute = true;
+  c.job.recompute = Recompute::kYes;
   EXPECT_TRUE(c.check(668, 1000));
   EXPECT_FALSE(c.check(667, 1000));
 }

@@ -124,7 +124,7 @@ TEST(MakeSchedule, a_stage_between_receives_and_sends_both_ways) {
 
 TEST(MakeSchedule, recompute_runs_before_the_wait_for_the_gradient) {
   Job job = unit_job(2, 1);
-  job.recompute = true;
+  job.recompute = Recompute::kYes;
   const Schedule schedule = make_schedule(unit_plan(kOneForwardOneBackward, 2, {1}), job);
   EXPECT_EQ(lines_of(schedule.tasklets[0]),
             (Lines{"FWD 0", "SEND_ACT 0 > 1 after 0", "RECOMPUTE 0", "RECV_GRAD 0 > 1",
@@ -256,7 +256,7 @@ TEST(MakeSchedule, a_greedy_list_sends_gradients_before_it_makes_those_of_the_we
 
 TEST(MakeSchedule, a_greedy_list_recomputes_before_the_input_gradient) {
   Job job = unit_job(1, 2);
-  job.recompute = true;
+  job.recompute = Recompute::kYes;
   const Schedule schedule = make_schedule(greedy_plan({2}, {"F0 F1 B0 B1 W0 W1"}), job);
   EXPECT_EQ(computes_of(schedule.tasklets[0]),
             (Lines{"FWD 0", "FWD 1", "RECOMPUTE 0", "BWD_INPUT 0", "RECOMPUTE 1", "BWD_INPUT 1",

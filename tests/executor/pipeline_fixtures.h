@@ -196,7 +196,7 @@ class Pipeline {
     Job job;
     const int layers = std::accumulate(options.layers.begin(), options.layers.end(), 0);
     job.model = tiny_gpt2(layers, options.tied);
-    job.recompute = options.recompute;
+    job.recompute = options.recompute ? Recompute::kYes : Recompute::kNo;
     schedule = make_schedule(plan, job);
     EXPECT_TRUE(build_graph(schedule).has_value());
 

@@ -63,6 +63,7 @@ std::vector<Case> exact_cases() {
   add("one_in_flight", {.layers = {2, 2}, .in_flight = {1, 1}});
   add("micro_batches_of_two", {.layers = {2, 2}, .micro_batches = {4}, .micro_batch = 2});
   add("recomputed", {.layers = {2, 2}, .recompute = true});
+  add("recomputed_by_the_plan", {.layers = {2, 2}, .recompute = true, .is_auto = true});
   constexpr auto kGreedy = ScheduleFamily::kGreedy;
   add("greedy_two",
       {.layers = {2, 2}, .family = kGreedy, .in_flight = {4, 4}, .orders = greedy_two()});
@@ -137,6 +138,68 @@ TEST_P(CloseRun, is_within_1e5_of_the_single_process) {
 
 INSTANTIATE_TEST_SUITE_P(Grids, CloseRun, ::testing::ValuesIn(close_cases()),
                          [](const auto& info) { return info.param.name; });
+
+// ---- What a plan chooses.
+
+/// A lossy codec's run: nearly the same before the small model's high rate has made another way of
+/// it, and one that learns as much.
+void expect_close(const std::vector<double>& losses, const std::vector<double>& exact) {
+  for (std::size_t s = 0; s < 3; ++s) EXPECT_NEAR(losses[s], exact[s], 1e-3) << "step " << s;
+  const auto last_ten = [](const std::vector<double>& all) {
+    return std::accumulate(all.end() - 10, all.end(), 0.0) / 10;
+  };
+  EXPECT_NEAR(last_ten(losses), last_ten(exact), 0.05 * last_ten(exact));
+}
+
+TEST(RunChoices, uneven_shares_train_to_the_bits_of_even_ones) {
+  // The third member of stage 1 owns nothing, and all of the tied embedding is with two of six.
+  RunOptions options = {.layers = {2, 2}, .micro_batches = {3, 3, 2}};
+  const RunOutcome even = run_both(options).run;
+  options.reductions = {
+      {.shares = {0.1, 0.6, 0.3}},
+      {.shares = {0.75, 0.25, 0}},
+      {.shares = {0, 0, 0.5, 0, 0.5, 0}},
+  };
+  const RunOutcome uneven = run_both(options).run;
+  ASSERT_EQ(uneven.losses.size(), 50u);
+  EXPECT_EQ(uneven.losses, even.losses);
+  EXPECT_EQ(uneven.norms, even.norms);
+  ASSERT_EQ(uneven.weights.size(), even.weights.size());
+  for (const auto& [name, weight] : even.weights) {
+    EXPECT_TRUE(same_bits(uneven.weights.at(name), weight)) << name;
+  }
+}
+
+TEST(RunChoices, each_pair_of_sites_has_its_own_codec) {
+  // One pipeline and an untied embedding: activations and their gradients are all that is sent.
+  RunOptions options = {
+      .layers = {1, 2, 1}, .tied = false, .activations = Codec::kBf16, .is_auto = true};
+  const RunOutcome coarse = run_both(options).run;
+  options.activation_codecs = {{0, 1, Codec::kNone}};
+  const auto [plain, mixed] = run_both(options);
+  ASSERT_EQ(mixed.losses.size(), 50u);
+  EXPECT_NE(mixed.losses, plain.losses);
+  EXPECT_NE(mixed.losses, coarse.losses);
+  expect_close(mixed.losses, plain.losses);
+  // The other pair, too: then nothing is lossy.
+  options.activation_codecs.push_back({1, 2, Codec::kNone});
+  EXPECT_EQ(run_both(options).run.losses, plain.losses);
+}
+
+TEST(RunChoices, each_exchange_has_its_own_codec) {
+  RunOptions options = {.layers = {2, 2},
+                        .micro_batches = {4, 4},
+                        .activations = Codec::kBf16,
+                        .is_auto = true,
+                        .activation_codecs = {{0, 1, Codec::kNone}, {2, 3, Codec::kNone}}};
+  options.reductions.assign(3, {});
+  const RunOutcome exact = run_both(options).run;
+  options.reductions[1].codec = Codec::kBf16;
+  const RunOutcome mixed = run_both(options).run;
+  ASSERT_EQ(mixed.losses.size(), 50u);
+  EXPECT_NE(mixed.losses, exact.losses);
+  expect_close(mixed.losses, exact.losses);
+}
 
 }  // namespace
 }  // namespace longhaul

@@ -69,6 +69,10 @@ struct RunOptions {
   bool recompute = false;
   Codec activations = Codec::kNone;
   Codec gradients = Codec::kNone;
+  /// The job leaves recomputation and codecs to the plan, with the floors above.
+  bool is_auto = false;
+  std::vector<PairCodec> activation_codecs = {};  // cell n is on site n
+  std::vector<Reduction> reductions = {};
   std::uint64_t steps = 50;
   std::uint64_t validation_every = 20;
   std::uint64_t checkpoint_every = 0;
@@ -84,6 +88,11 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
   const int layers = std::accumulate(options.layers.begin(), options.layers.end(), 0);
   const int batch = std::accumulate(options.micro_batches.begin(), options.micro_batches.end(), 0) *
                     options.micro_batch;
+  const std::string compression =
+      options.is_auto ? fmt::format("activations: auto, gradients: auto, floor: {}",
+                                    name_of(options.activations))
+                      : fmt::format("activations: {}, gradients: {}", name_of(options.activations),
+                                    name_of(options.gradients));
   RunSpec spec;
   spec.id = 77;
   spec.job_text = fmt::format(
@@ -94,15 +103,15 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
       "batch: {{global: {}, micro_batch: {}}}\n"
       "precision: fp32\n"
       "recompute: {}\n"
-      "compression: {{activations: {}, gradients: {}}}\n"
+      "compression: {{{}}}\n"
       "training:\n"
       "  data: data\n"
       "  steps: {}\n"
       "  learning_rate: {{max: 2e-2, min: 2e-3, warm_up: 5}}\n"
       "  validation: {{every: {}, sequences: 6}}\n"
       "  checkpoints: {{every: {}, keep: 2}}\n",
-      layers, options.tied, batch, options.micro_batch, options.recompute,
-      name_of(options.activations), name_of(options.gradients), options.steps,
+      layers, options.tied, batch, options.micro_batch,
+      options.is_auto ? "auto" : fmt::format("{}", options.recompute), compression, options.steps,
       options.validation_every, options.checkpoint_every);
   Result<Job> job = parse_job(spec.job_text, "job");
   EXPECT_TRUE(job) << (job ? "" : job.error().text());
@@ -120,6 +129,9 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
   for (const std::string& order : options.orders) {
     spec.plan.orders.push_back(parse_order(order).value());
   }
+  spec.plan.recompute = options.is_auto && options.recompute;
+  spec.plan.activation_codecs = options.activation_codecs;
+  spec.plan.reductions = options.reductions;
   spec.ranks.push_back({"coordinator", "coordinator", 0});
   for (int cell = 0; cell < spec.cells(); ++cell) {
     const std::string node = fmt::format("n{}", cell);

@@ -147,6 +147,79 @@ TEST(RunSpecText, a_validation_runs_forwards_as_1f1b_whatever_the_orders) {
   EXPECT_TRUE(build_graph(make_schedule(plan, spec.job)));
 }
 
+/// That leaves codecs and recomputation to the plan, which chooses some of each.
+RunSpec chosen_spec() {
+  fixtures::RunOptions options;
+  options.layers = {1, 1};
+  options.micro_batches = {2, 2};
+  options.activations = Codec::kBf16;
+  options.is_auto = true;
+  options.recompute = true;
+  options.activation_codecs = {{0, 1, Codec::kNone}};
+  options.reductions = {{.shares = {0.25, 0.75}},
+                        {.codec = Codec::kBf16},
+                        {.shares = {0.1, 0.2, 0.3, 0.4}, .codec = Codec::kBf16}};
+  const DataIdentity data{1, 161, 16, 8};
+  return fixtures::spec_of(options, data, data);
+}
+
+TEST(RunSpecText, what_a_plan_chooses_comes_back_and_is_done) {
+  const RunSpec spec = chosen_spec();
+  const auto again = parse_run_spec(run_spec_text(spec));
+  ASSERT_TRUE(again) << again.error().text();
+  EXPECT_EQ(run_spec_text(*again), run_spec_text(spec));
+  EXPECT_TRUE(recomputes(again->plan, again->job));
+  EXPECT_EQ(again->plan.activation_codecs, spec.plan.activation_codecs);
+  EXPECT_EQ(again->plan.reductions, spec.plan.reductions);
+  const auto shares = [](const ExchangeOptions& options) {
+    std::vector<double> all;
+    for (const ExchangeMember& member : options.members) all.push_back(member.share);
+    return all;
+  };
+  EXPECT_EQ(shares(stage_exchange(*again, 0)), (std::vector{0.25, 0.75}));
+  EXPECT_EQ(stage_exchange(*again, 0).codec, TensorCodec::kRaw);
+  EXPECT_EQ(shares(stage_exchange(*again, 1)), (std::vector{1.0, 1.0}));
+  EXPECT_EQ(stage_exchange(*again, 1).codec, TensorCodec::kBf16);
+  EXPECT_EQ(shares(tied_exchange(*again)), (std::vector{0.1, 0.2, 0.3, 0.4}));
+}
+
+TEST(RunSpecText, choices_that_the_job_or_the_executor_does_not_have_are_refused) {
+  struct Row {
+    const char* at;  // JSON pointer
+    Json value;
+    const char* message;
+  };
+  const char* const codecs = "codecs between sites are not what its job allows";
+  const Row rows[] = {
+      {"/plan/recompute", 7, "cannot be read"},
+      {"/plan/codecs/0/activations", "zip", "no such codec"},
+      {"/plan/codecs/0/activations", "int8", codecs},
+      {"/plan/codecs/0/site", 1, codecs},
+      {"/plan/codecs/0/site", 0.5, "not whole or not in its range"},
+      {"/plan/reductions",
+       Json::array({Json{{"shape", "sharded"}, {"shares", Json::array()}, {"codec", "none"}}}),
+       "the run has 1 reductions for 3 exchanges"},
+      {"/plan/reductions/0/shape", "star", "no such shape of an all-reduce"},
+      {"/plan/reductions/0/shape", "ring", "the executor does not run the ring all-reduce yet"},
+      {"/plan/reductions/2/shape", "hierarchical", "does not run the hierarchical all-reduce"},
+      {"/plan/reductions/0/shares", {1}, "reduction 0 of the run"},
+      {"/plan/reductions/0/shares", {0, 0}, "reduction 0 of the run"},
+      {"/plan/reductions/0/shares", {-0.5, 1}, "reduction 0 of the run"},
+      {"/plan/reductions/2/shares", {0.5, 0.5}, "reduction 2 of the run"},
+      {"/plan/reductions/1/codec", "int8", "reduction 1 of the run"},
+  };
+  const Json good = Json::parse(run_spec_text(chosen_spec()));
+  ASSERT_EQ(error_of(good), "");
+  for (const Row& row : rows) {
+    Json bad = good;
+    ASSERT_TRUE(bad.contains(Json::json_pointer(row.at))) << row.at;
+    bad[Json::json_pointer(row.at)] = row.value;
+    EXPECT_NE(error_of(bad).find(row.message), std::string::npos)
+        << row.at << " = " << row.value.dump() << "\n"
+        << error_of(bad);
+  }
+}
+
 TEST(RunSpecText, a_folder_that_is_not_utf8_does_not_stop_a_run) {
   RunSpec spec = full_spec();
   spec.data_folder = "/d\xff";

@@ -161,7 +161,7 @@ StepResult simulated(const Instance& in) {
     link_of(topology, i + 1, i).rate = bytes(4) / seconds_of(Instance::at(in.wire_grad, i));
   }
   Job job = unit_job(layers, in.micro_batches);
-  job.recompute = in.recompute;
+  job.recompute = in.recompute ? Recompute::kYes : Recompute::kNo;
   return simulate_step(topology, job, plan, {.timeline = true}).value();
 }
 

@@ -215,7 +215,7 @@ TEST(StepSimulation, recompute_hides_in_the_wait_for_the_gradient) {
   // Stage 0 makes its activations again from 1 to 2 while it waits; stage 1 needs 1 s (its layer,
   // not the head) between forward and backward, which delays all that follows: 7.5 + 1.
   Job job = unit_job(2, 1);
-  job.recompute = true;
+  job.recompute = Recompute::kYes;
   const StepResult result = simulated(two_sites(), job, unit_plan(kOneForwardOneBackward, 2, {1}));
   expect_slice(result, Op::kRecompute, 0, 0, 1, 2);
   expect_slice(result, Op::kRecompute, 0, 1, 2.875, 3.875);
@@ -367,6 +367,13 @@ TEST(StepSimulation, pipelines_halve_a_shared_uplink) {
 
 // ---- Sizes.
 
+/// A plan of such micro-batches.
+Plan of(int micro_batch) {
+  Plan plan;
+  plan.micro_batch = micro_batch;
+  return plan;
+}
+
 TEST(MessageSize, codecs_act_between_sites_only) {
   Topology topology = unit_topology({0, 0, 1});
   Job job = unit_job(2, 2);
@@ -376,26 +383,26 @@ TEST(MessageSize, codecs_act_between_sites_only) {
   job.gradients = Codec::kBf16;
   topology.tcp.wire_factor = 2;
   // int8: 130 + scales in 64 bytes + frame of 68 = 262.
-  const MessageSize between = activation_message(topology, job, 1, 0, 2);
+  const MessageSize between = activation_message(topology, job, of(1), 0, 2);
   EXPECT_EQ(between.raw, bytes(520));
   EXPECT_EQ(between.wire, bytes(524));
-  const MessageSize inside = activation_message(topology, job, 1, 0, 1);
+  const MessageSize inside = activation_message(topology, job, of(1), 0, 1);
   EXPECT_EQ(inside.raw, bytes(520));
   EXPECT_EQ(inside.wire, bytes(1040));
   // Two sequences: 260 + 64 + 68 = 392.
-  EXPECT_EQ(activation_message(topology, job, 2, 2, 0).wire, bytes(784));
+  EXPECT_EQ(activation_message(topology, job, of(2), 2, 0).wire, bytes(784));
   // bf16 gradients: 2 x 100 + 68.
-  EXPECT_EQ(gradient_message(topology, job, 100, 0, 2).raw, bytes(400));
-  EXPECT_EQ(gradient_message(topology, job, 100, 0, 2).wire, bytes(536));
-  EXPECT_EQ(gradient_message(topology, job, 100, 0, 1).wire, bytes(800));
+  EXPECT_EQ(gradient_message(topology, job.gradients, 100, 0, 2).raw, bytes(400));
+  EXPECT_EQ(gradient_message(topology, job.gradients, 100, 0, 2).wire, bytes(536));
+  EXPECT_EQ(gradient_message(topology, job.gradients, 100, 0, 1).wire, bytes(800));
 }
 
 TEST(MessageSize, without_a_codec_tensors_go_as_they_are_computed) {
   Topology topology = unit_topology({0, 1});
   Job job = unit_job(2, 2);
   job.precision = Precision::kFp16;
-  EXPECT_EQ(activation_message(topology, job, 3, 0, 1).wire, bytes(6));  // 2 bytes an element
-  EXPECT_EQ(gradient_message(topology, job, 3, 0, 1).wire, bytes(12));   // fp32 always
+  EXPECT_EQ(activation_message(topology, job, of(3), 0, 1).wire, bytes(6));  // 2 bytes an element
+  EXPECT_EQ(gradient_message(topology, job.gradients, 3, 0, 1).wire, bytes(12));  // fp32 always
 }
 
 TEST(StepSimulation, traffic_is_the_sum_of_the_messages) {
@@ -472,7 +479,7 @@ TEST(StepSimulation, the_parts_of_every_tasklet_add_up_to_the_step) {
   const RealCase real;
   for (const bool recompute : {false, true}) {
     Job job = real.job;
-    job.recompute = recompute;
+    job.recompute = recompute ? Recompute::kYes : Recompute::kNo;
     const StepResult result = simulated(real.topology, job, real.plan);
     ASSERT_EQ(result.tasklets.size(), 16u);
     expect_parts_to_add_up(result);

@@ -71,6 +71,21 @@ TEST_F(PlanCompare, the_orders_of_a_greedy_schedule_count) {
   expect_different(greedy(late), {"orders", "differ at stages [2]"});
 }
 
+TEST_F(PlanCompare, choices_beside_the_schedule_count) {
+  folder_.write("job.yaml", edited(edited(kJobText, "recompute: false", "recompute: auto"),
+                                   "{activations: bf16}", "{activations: auto, gradients: auto}"));
+  const std::string chosen = std::string(kPlanText) +
+                             "recompute: true\n"
+                             "codecs: [{between: [delft, riga], activations: none}]\n"
+                             "reductions: [{stage: 1, shares: [0.25, 0.75], codec: none}]\n";
+  expect_different(
+      chosen, {"  recompute                             -                              yes\n",
+               "  activations delft - riga              -                             none\n",
+               "  gradients of stage 1                  -  sharded, shares 0.25 0.75, none\n"});
+  folder_.write("plan.yaml", chosen);
+  EXPECT_EQ(compared(chosen).status, 0);
+}
+
 TEST_F(PlanCompare, devices_that_moved_are_named_for_each_stage) {
   // big/0 and big/1 change places: stages 0 and 1 each lose one and get the other.
   const RunResult run =

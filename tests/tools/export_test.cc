@@ -190,7 +190,7 @@ TEST_F(Export, megatron_gets_no_layout_where_its_own_cut_is_the_plans) {
 TEST_F(Export, what_the_trainer_does_otherwise_is_noted) {
   folder_.write("job.yaml", edited(edited(kJobText, "precision: fp16", "precision: bf16"),
                                    "{activations: bf16}", "{activations: int8, gradients: bf16}"));
-  const RunResult run = exported("plan.yaml", "megatron");
+  const RunResult run = exported("even.yaml", "megatron");
   EXPECT_EQ(run.status, 0);
   EXPECT_TRUE(run.err.contains("note: the plan sends activations between sites as int8"))
       << run.err;
@@ -258,6 +258,28 @@ struct JobEdit {
   std::string_view replacement;
   std::string says;
 };
+
+TEST_F(Export, what_the_plan_chooses_about_messages_is_noted) {
+  const std::string job = edited(kJobText, "precision: fp16", "precision: bf16");
+  folder_.write("job.yaml", edited(edited(job, "{activations: bf16}",
+                                          "{activations: auto, gradients: auto, floor: int8}"),
+                                   "recompute: false", "recompute: auto"));
+  const RunResult run = exported("even.yaml", "megatron", {"-o", "out"});
+  EXPECT_TRUE(run.err.contains("sends activations between sites as int8")) << run.err;
+  EXPECT_TRUE(run.err.contains("sends gradients between sites as int8")) << run.err;
+  EXPECT_FALSE(run.err.contains("NCCL")) << run.err;
+  folder_.write(
+      "chosen.yaml",
+      std::string(kEvenPlanText) +
+          "recompute: true\n"
+          "codecs: [{between: [delft, riga], activations: none}]\n"
+          "reductions: [{stage: 0, shape: ring, codec: none}, {stage: 1, codec: none}]\n");
+  const RunResult chosen = exported("chosen.yaml", "megatron", {"-o", "out"});
+  EXPECT_EQ(chosen.status, 0) << chosen.err;
+  EXPECT_FALSE(chosen.err.contains("between sites")) << chosen.err;
+  EXPECT_TRUE(chosen.err.contains("megatron leaves that to NCCL")) << chosen.err;
+  EXPECT_TRUE(read_text(folder_ / "out/megatron.sh").contains("--recompute-granularity full"));
+}
 
 TEST_F(Export, torchtitan_refuses_what_its_models_lack) {
   const std::string job = edited(kJobText, "precision: fp16", "precision: bf16");

@@ -93,6 +93,23 @@ TEST(Launch, a_greedy_plan_trains_to_the_bits_of_one_stage) {
   }
 }
 
+TEST(Launch, shares_of_the_plans_choice_train_to_the_same_bits) {
+  const LaunchFolder folder;
+  const std::string even =
+      plan_of("tiny.yaml", "[1, 1]", "[[d/0, d/1], [r/0, o/0]]", "[4, 4]", "[2, 1]");
+  folder.write("uneven.yaml", even +
+                                  "reductions:\n"
+                                  "  - {stage: 0, shares: [0.9, 0.1]}\n"
+                                  "  - {stage: 1, shares: [0, 1]}\n"
+                                  "  - {tied: true, shares: [0.5, 0, 0, 0.5]}\n");
+  const RunResult plain = folder.launch({"2x2.yaml", "--local", "--name", "even"});
+  ASSERT_EQ(plain.status, 0) << plain.err;
+  const RunResult run = folder.launch({"uneven.yaml", "--local", "--name", "uneven"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_TRUE(run.err.contains("gradients of stage 0: sharded, shares 0.9 0.1")) << run.err;
+  EXPECT_EQ(folder.losses("uneven"), folder.losses("even"));
+}
+
 TEST(Launch, a_stopped_run_goes_on_where_it_was_and_on_another_plan) {
   const LaunchFolder folder;
   // Its rate is constant, so that its end says nothing of its steps.
@@ -163,6 +180,10 @@ TEST(Launch, what_cannot_be_run_is_refused_with_its_reason_and_leaves_no_folder)
     expect_refused(folder.launch({"1x1.yaml", "--local"}), 2, each.says);
   }
   folder.write("tiny.yaml", tiny);
+  folder.write("ring.yaml", plan_of("tiny.yaml", "[2]", "[[d/0], [r/0]]", "[4, 4]", "[1]") +
+                                "reductions: [{stage: 0, shape: ring}]\n");
+  expect_refused(folder.launch({"ring.yaml", "--local"}), 2,
+                 "ring.yaml: the executor does not run the ring all-reduce yet");
   expect_refused(folder.launch({"none.yaml", "--local"}), 2, "none.yaml");
   expect_refused(folder.launch({"1x1.yaml"}), 2, "where do the plan's nodes reach this machine?");
   expect_refused(folder.launch({"1x1.yaml", "--local", "--resume", "runs/none"}), 2,

@@ -101,8 +101,9 @@ std::vector<BadInput> bad_yaml() {
       row("context: 128", "context: \"128\"", "4:90", "found the text `128` | remove the quotes"),
       row("context: 128", "context: 1.28e2", "4:90", "`1.28e2` | write 128"),
       row("context: 128", "context: 99999999999999999999", "4:90", "does not fit into 64 bits"),
-      row("recompute: false", "recompute: no", "7:12",
-          "`recompute` must be true or false: found `no` | write false"),
+      row("recompute: false", "recompute: non", "7:12",
+          "`recompute` must be one of no, yes, auto, false, true: found `non` | did you mean "
+          "`no`?"),
       row("precision: fp16", "precision: fp15", "6:12",
           "`precision` must be one of fp32, fp16, bf16: found `fp15` | did you mean `fp16`?"),
   };
@@ -126,6 +127,10 @@ std::vector<BadInput> bad_jobs() {
       row("width: 256", "width: 250", "4:49", "width 250 is not a multiple of 8 heads"),
       row("ffn_width: 512, ", "", "4:3", "a llama model needs `ffn_width`"),
       row("auto", "5", "5:34", "the global batch of 24 sequences is not a multiple of 5"),
+      row("{activations: bf16}", "{activations: bf16, floor: none}", "8:41",
+          "a floor is for codecs that the plan chooses | write `activations: auto`"),
+      row("{activations: bf16}", "{activations: auto, floor: fine}", "8:41",
+          "`compression.floor` must be one of none, bf16, int8: found `fine`"),
       row("recompute: false", "dropout: 0.1", "7:10",
           "dropout is always 0 here | leave `dropout` out"),
       training("data: d", "3", "missing key `steps` in `training`"),
@@ -267,7 +272,36 @@ std::vector<BadInput> bad_plans() {
     return row("schedule: {family: 1f1b, in_flight: [3, 2, 1]}", std::move(replacement),
                std::move(place), std::move(says));
   };
+  // One line more: line 14.
+  const auto choice = [&row](const std::string& what, std::string column, std::string says) {
+    return row("coordinator: delft", "coordinator: delft\n" + what, "14:" + std::move(column),
+               std::move(says));
+  };
   return {
+      choice("recompute: true", "12",
+             "the plan says `recompute: true`, the job `recompute: no` | leave it out of the plan"),
+      choice("recompute: perhaps", "12", "`recompute` must be true or false"),
+      choice("codecs: [{between: [delft, rega], activations: bf16}]", "28",
+             "cluster `two-labs` has no site `rega` | did you mean `riga`?"),
+      choice("codecs: [{between: [riga, riga], activations: bf16}]", "20",
+             "codecs act between two sites"),
+      choice("codecs: [{between: [delft, riga], activations: bf16}, {between: [riga, delft], "
+             "activations: bf16}]",
+             "65", "delft and riga have a codec already"),
+      choice("codecs: [{between: [delft, riga], activations: none}]", "48",
+             "the plan's codec is none, the job says `activations: bf16` | write `activations: "
+             "auto`"),
+      choice("reductions: [{shape: ring}]", "14",
+             "a reduction is of a stage or of the tied embedding | write `stage: 0`"),
+      choice("reductions: [{tied: true}]", "21", "no embedding is tied over two stages here"),
+      choice("reductions: [{stage: 1}, {stage: 1}]", "26", "stage 1 has a reduction already"),
+      choice("reductions: [{stage: 1, shape: star}]", "32", "one of sharded, ring, hierarchical"),
+      choice("reductions: [{stage: 1, shape: ring, shares: [0.5, 0.5]}]", "46",
+             "a ring exchange has equal parts | leave `shares` out"),
+      choice("reductions: [{stage: 1, shares: [1]}]", "33", "1 shares for 2 members"),
+      choice("reductions: [{stage: 1, shares: [0.5, 0.6]}]", "33", "the shares add up to 1.1"),
+      choice("reductions: [{stage: 1, codec: bf16}]", "32",
+             "the plan's codec is bf16, the job says `gradients: none`"),
       order_row(greedy("F0 B0 W0 G1"), "17:7", "`G1` is no pass | write F (forward), B (gradient"),
       order_row(greedy("F0 B0 W0 F2 B1"), "17:7", "pass 4 is `F2`, where `F1` is next"),
       order_row(greedy("B0 F0"), "17:7", "B0 comes before its forward F0"),

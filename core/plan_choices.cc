@@ -1,0 +1,260 @@
+#include "core/plan_choices.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "core/quantity.h"
+
+namespace longhaul {
+namespace {
+
+constexpr double kSumError = 1e-6;  // of shares that a person rounded
+constexpr Codec kCodecs[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
+constexpr ReduceShape kShapes[] = {ReduceShape::kSharded, ReduceShape::kRing,
+                                   ReduceShape::kHierarchical};
+
+const std::string& site_name(const Topology& topology, int site) {
+  return topology.sites[static_cast<std::size_t>(site)].name;
+}
+
+void read_recompute(const Cursor& at, const Job& job, Plan& plan) {
+  plan.recompute = at.boolean(false);
+  if (!at.is_scalar() || job.recompute == Recompute::kAuto) return;
+  const bool wanted = job.recompute == Recompute::kYes;
+  if (plan.recompute == wanted) return;
+  at.fail(fmt::format("the plan says `recompute: {}`, the job `recompute: {}`", plan.recompute,
+                      wanted ? "yes" : "no"),
+          "leave it out of the plan, or write `recompute: auto` in the job");
+}
+
+/// A codec, where the job has `own` of them under the key `name`.
+Codec read_codec(const Cursor& at, std::string_view name, Codec own, bool is_auto) {
+  if (!at.present()) return own;
+  const Codec codec =
+      kCodecs[at.choice({name_of(kCodecs[0]), name_of(kCodecs[1]), name_of(kCodecs[2])},
+                        static_cast<std::size_t>(own))];
+  if (allows(own, is_auto, codec)) return codec;
+  if (is_auto) {
+    at.fail(fmt::format("{} is coarser than {}, the floor of the job's {}", name_of(codec),
+                        name_of(own), name),
+            fmt::format("take {} or finer, or lower the job's `floor`", name_of(own)));
+  } else {
+    at.fail(fmt::format("the plan's codec is {}, the job says `{}: {}`", name_of(codec), name,
+                        name_of(own)),
+            fmt::format("write `{}: auto` in the job to leave it to the plan", name));
+  }
+  return own;
+}
+
+void read_codecs(const Cursor& at, const Topology& topology, const Job& job, Plan& plan) {
+  std::vector<std::string> names;
+  for (const Site& site : topology.sites) names.push_back(site.name);
+  std::set<std::pair<int, int>> seen;
+  for (const Cursor& row : at.items()) {
+    const Cursor between = row.key("between");
+    std::vector<int> sites;
+    for (const Cursor& item : between.items()) {
+      const std::string name = item.text();
+      const int site = topology.find_site(name);
+      if (item.is_scalar() && site < 0) {
+        item.fail(fmt::format("cluster `{}` has no site `{}`", topology.name, name),
+                  did_you_mean(name, names));
+      }
+      sites.push_back(site);
+    }
+    const Codec codec =
+        read_codec(row.key("activations"), "activations", job.activations, job.activations_auto);
+    if (sites.size() != 2 || std::ranges::min(sites) < 0) {
+      if (!sites.empty() && sites.size() != 2) {
+        between.fail(fmt::format("`between` takes two sites, not {}", sites.size()));
+      }
+      continue;
+    }
+    const auto [low, high] = std::minmax(sites[0], sites[1]);
+    if (low == high) {
+      between.fail("codecs act between two sites", "name two different ones");
+    } else if (!seen.emplace(low, high).second) {
+      between.fail(fmt::format("{} and {} have a codec already", site_name(topology, low),
+                               site_name(topology, high)));
+    } else if (codec != job.activations) {
+      plan.activation_codecs.push_back({low, high, codec});
+    }
+  }
+  std::ranges::sort(plan.activation_codecs, {},
+                    [](const PairCodec& pair) { return std::pair(pair.site, pair.other); });
+}
+
+std::vector<double> read_shares(const Cursor& at, ReduceShape shape, std::size_t members) {
+  std::vector<double> shares;
+  constexpr double kWrong = std::numeric_limits<double>::quiet_NaN();
+  for (const Cursor& item : at.items()) shares.push_back(item.number({.min = 0, .max = 1}, kWrong));
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  // A share that is no number is one error, and none of the sum.
+  if (shares.empty() || std::isnan(sum)) return {};
+  if (shape != ReduceShape::kSharded) {
+    at.fail(fmt::format("a {} exchange has equal parts", name_of(shape)),
+            "leave `shares` out, or use shape sharded");
+  } else if (shares.size() != members) {
+    at.fail(fmt::format("{} shares for {} members", shares.size(), members),
+            "write one a pipeline; for the tied embedding those of the last "
+            "stage, then those of "
+            "the first");
+  } else if (std::abs(sum - 1) > kSumError) {
+    at.fail(fmt::format("the shares add up to {}, not to 1", format_exact(sum)));
+  }
+  return shares;
+}
+
+void read_reductions(const Cursor& at, const Job& job, Plan& plan) {
+  const bool is_tied = has_tied_exchange(plan, job);
+  const auto count = static_cast<std::size_t>(plan.stages() + (is_tied ? 1 : 0));
+  const Reduction usual{.codec = job.gradients};
+  std::vector<Reduction> reductions(count, usual);
+  std::set<std::size_t> seen;
+  for (const Cursor& row : at.items()) {
+    const Cursor tied = row.optional("tied");
+    const Cursor stage_at = row.optional("stage");
+    const bool for_tied = tied.boolean(false);
+    auto stage = static_cast<std::size_t>(plan.stages());
+    std::size_t members = 2 * plan.devices.size();
+    bool sound = true;
+    if (for_tied == stage_at.present()) {
+      row.fail("a reduction is of a stage or of the tied embedding",
+               "write `stage: 0` or `tied: true`");
+      sound = false;
+    } else if (for_tied && !is_tied) {
+      tied.fail("no embedding is tied over two stages here");
+      sound = false;
+    } else if (!for_tied) {
+      stage = static_cast<std::size_t>(
+          stage_at.integer({.min = 0, .max = std::max(0, plan.stages() - 1)}));
+      members = plan.devices.size();
+    }
+    Reduction reduction;
+    reduction.shape = kShapes[row.optional("shape").choice(
+        {name_of(kShapes[0]), name_of(kShapes[1]), name_of(kShapes[2])})];
+    reduction.shares = read_shares(row.optional("shares"), reduction.shape, members);
+    reduction.codec =
+        read_codec(row.optional("codec"), "gradients", job.gradients, job.gradients_auto);
+    if (!sound || stage >= count) continue;
+    if (!seen.insert(stage).second) {
+      row.fail(for_tied ? "the tied embedding has a reduction already"
+                        : fmt::format("stage {} has a reduction already", stage));
+    }
+    reductions[stage] = std::move(reduction);
+  }
+  if (std::ranges::any_of(reductions, [&](const Reduction& one) { return one != usual; })) {
+    plan.reductions = std::move(reductions);
+  }
+}
+
+std::string shares_text(const std::vector<double>& shares) {
+  std::vector<std::string> texts;
+  for (const double share : shares) texts.push_back(format_exact(share));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+}  // namespace
+
+std::string_view name_of(ReduceShape shape) {
+  switch (shape) {
+    case ReduceShape::kSharded:
+      return "sharded";
+    case ReduceShape::kRing:
+      return "ring";
+    case ReduceShape::kHierarchical:
+      return "hierarchical";
+  }
+  return "?";
+}
+
+bool has_tied_exchange(const Plan& plan, const Job& job) {
+  return job.model.tied_embedding && plan.stages() > 1;
+}
+
+Codec activation_codec(const Plan& plan, const Job& job, int site, int other) {
+  const auto [low, high] = std::minmax(site, other);
+  for (const PairCodec& pair : plan.activation_codecs) {
+    if (pair.site == low && pair.other == high) return pair.codec;
+  }
+  return job.activations;
+}
+
+Reduction reduction_of(const Plan& plan, const Job& job, int stage) {
+  const auto index = static_cast<std::size_t>(stage);
+  if (index < plan.reductions.size()) return plan.reductions[index];
+  return {.codec = job.gradients};
+}
+
+bool recomputes(const Plan& plan, const Job& job) {
+  return job.recompute == Recompute::kAuto ? plan.recompute : job.recompute == Recompute::kYes;
+}
+
+void read_plan_choices(const Cursor& root, const Topology& topology, const Job& job, Plan& plan) {
+  if (const Cursor at = root.optional("recompute"); at.present()) read_recompute(at, job, plan);
+  if (const Cursor at = root.optional("codecs"); at.present()) {
+    read_codecs(at, topology, job, plan);
+  }
+  if (const Cursor at = root.optional("reductions"); at.present()) read_reductions(at, job, plan);
+}
+
+std::string plan_choices_text(const Plan& plan, const Topology& topology, const Job& job) {
+  std::string out;
+  if (plan.recompute && job.recompute == Recompute::kAuto) out += "recompute: true\n";
+  if (!plan.activation_codecs.empty()) out += "codecs:  # where not the job's\n";
+  for (const PairCodec& pair : plan.activation_codecs) {
+    out += fmt::format("  - {{between: [{}, {}], activations: {}}}\n",
+                       yaml_text(site_name(topology, pair.site)),
+                       yaml_text(site_name(topology, pair.other)), name_of(pair.codec));
+  }
+  std::string rows;
+  for (std::size_t i = 0; i < plan.reductions.size(); ++i) {
+    const Reduction& reduction = plan.reductions[i];
+    if (reduction == Reduction{.codec = job.gradients}) continue;
+    rows += i < plan.layers.size() ? fmt::format("  - {{stage: {}", i) : "  - {tied: true";
+    rows += fmt::format(", shape: {}", name_of(reduction.shape));
+    if (!reduction.shares.empty()) rows += ", shares: " + shares_text(reduction.shares);
+    if (reduction.codec != job.gradients)
+      rows += fmt::format(", codec: {}", name_of(reduction.codec));
+    rows += "}\n";
+  }
+  if (!rows.empty()) out += "reductions:  # others: sharded, equal, the job's codec\n" + rows;
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> shown_choices(const Plan& plan,
+                                                               const Topology& topology,
+                                                               const Job& job) {
+  std::vector<std::pair<std::string, std::string>> shown;
+  if (plan.recompute && job.recompute == Recompute::kAuto) shown.emplace_back("recompute", "yes");
+  for (const PairCodec& pair : plan.activation_codecs) {
+    shown.emplace_back(fmt::format("activations {} - {}", site_name(topology, pair.site),
+                                   site_name(topology, pair.other)),
+                       name_of(pair.codec));
+  }
+  for (std::size_t i = 0; i < plan.reductions.size(); ++i) {
+    const Reduction& reduction = plan.reductions[i];
+    if (reduction == Reduction{.codec = job.gradients}) continue;
+    std::vector<std::string> words = {std::string(name_of(reduction.shape))};
+    if (!reduction.shares.empty()) {
+      std::vector<std::string> shares;
+      for (const double share : reduction.shares) shares.push_back(fmt::format("{:.3g}", share));
+      words.push_back(fmt::format("shares {}", fmt::join(shares, " ")));
+    }
+    if (reduction.codec != job.gradients) words.emplace_back(name_of(reduction.codec));
+    shown.emplace_back(i < plan.layers.size() ? fmt::format("gradients of stage {}", i)
+                                              : "gradients of the tied embedding",
+                       fmt::format("{}", fmt::join(words, ", ")));
+  }
+  return shown;
+}
+
+}  // namespace longhaul
