@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/result.h"
+
 namespace longhaul {
 
 struct BenchFigure {
@@ -24,8 +26,12 @@ struct BenchFigure {
 int report(const std::string& suite, const std::vector<BenchFigure>& figures);
 
 /// The search for DT-FM's objective on its published scenarios; with `quick` false also on the
-/// larger ones, each with five seeds. Returns report's status, or 2 if an instance cannot be read.
+/// larger ones, each with five seeds. Then dtfm_steps. Returns report's status, or 2 if an instance
+/// cannot be read.
 int bench_dtfm(bool quick, int threads);
+/// Simulated steps on the published cases beside the paper's claims, and how far DT-FM's objective
+/// orders placements as the simulation does. Prints its tables.
+Result<std::vector<BenchFigure>> dtfm_steps(bool quick, int threads, const std::string& command);
 /// Emulated runs against their predictions; with `quick` a short one of our plan alone. Takes
 /// minutes and the whole machine.
 int bench_fidelity(bool quick, int threads);
@@ -38,6 +44,9 @@ int bench_clusters(bool quick, int threads);
 int bench_clusters_full(int threads);
 /// Speed of the CPU kernels on one core.
 int bench_kernels(bool quick, int threads);
+/// Whether emulated runs confirm the simulated order of our plan and the best baseline's, on 10
+/// small random clusters (quick: 2). Takes minutes and the whole machine.
+int bench_order(bool quick, int threads);
 /// Speed of the step simulation.
 int bench_netsim(bool quick, int threads);
 

@@ -116,6 +116,12 @@ int bench_dtfm(bool quick, int threads) {
                        median <= item.seconds_max, "own target", command});
   }
   fmt::print("\n");
+  const Result<std::vector<BenchFigure>> steps = dtfm_steps(quick, threads, command);
+  if (!steps) {
+    fmt::print(stderr, "{}\n", steps.error().text());
+    return 2;
+  }
+  figures.insert(figures.end(), steps->begin(), steps->end());
   return report("dtfm", figures);
 }
 

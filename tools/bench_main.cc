@@ -22,6 +22,7 @@ constexpr Suite kSuites[] = {{"clusters", longhaul::bench_clusters, longhaul::be
                              {"fidelity", longhaul::bench_fidelity},
                              {"kernels", longhaul::bench_kernels},
                              {"netsim", longhaul::bench_netsim},
+                             {"order", longhaul::bench_order},
                              {"planner", longhaul::bench_planner}};
 
 }  // namespace

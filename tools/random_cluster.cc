@@ -67,8 +67,14 @@ std::vector<int> some_cities(int count, Rng& rng) {
   return cities;
 }
 
-std::string links_text(const std::vector<int>& cities, Rng& rng) {
-  constexpr double kRates[] = {0.1, 0.2, 0.5, 1, 1, 2, 5};  // Gbit/s
+/// Rates in Gbit/s.
+constexpr double kCityRates[] = {0.1, 0.2, 0.5, 1, 1, 2, 5};
+constexpr double kSmallRates[] = {0.1, 0.2, 0.2, 0.5, 1};
+constexpr double kCityUplinks[] = {1, 2, 5, 10, 20};
+constexpr double kSmallUplinks[] = {0.1, 0.2, 0.5, 1};
+
+template <std::size_t N>
+std::string links_text(const std::vector<int>& cities, const double (&rates)[N], Rng& rng) {
   std::string text;
   for (std::size_t a = 0; a < cities.size(); ++a) {
     const City& here = kCityList[cities[a]];
@@ -80,7 +86,7 @@ std::string links_text(const std::vector<int>& cities, Rng& rng) {
     for (std::size_t b = a + 1; b < cities.size(); ++b) {
       const City& there = kCityList[cities[b]];
       const double latency_ms = kilometres(here, there) / 200'000 * 1.5 * 1e3 + 1;
-      const double rate = one_of(kRates, rng);
+      const double rate = one_of(rates, rng);
       const bool is_pipe = rng.chance(0.2);
       for (const bool back : {false, true}) {
         const double there_ms = latency_ms * between(0.95, 1.05, rng);
@@ -96,12 +102,12 @@ std::string links_text(const std::vector<int>& cities, Rng& rng) {
 }
 
 /// What a site is, but for its nodes.
-std::string site_text(const City& city, Rng& rng) {
-  constexpr double kUplinks[] = {1, 2, 5, 10, 20};  // Gbit/s
+template <std::size_t N>
+std::string site_text(const City& city, const double (&uplinks)[N], Rng& rng) {
   std::string text =
       fmt::format("  - name: {}\n    egress: {:.3f} USD/GB\n", city.name, between(0.01, 0.12, rng));
   if (rng.chance(0.5)) {
-    const double uplink = one_of(kUplinks, rng);
+    const double uplink = one_of(uplinks, rng);
     const double downlink = rng.chance(0.5) ? uplink : 2 * uplink;
     text += fmt::format("    uplink: {} Gbit/s\n    downlink: {} Gbit/s\n", uplink, downlink);
   }
@@ -177,11 +183,11 @@ std::string random_cluster_text(std::uint64_t seed, int devices_max) {
   rng.shuffle(std::span(kinds));
   kinds.resize(1 + rng.index(4));
   std::string text = head_text(fmt::format("random-{}", seed), "drawn at random");
-  text += links_text(cities, rng);
+  text += links_text(cities, kCityRates, rng);
   text += "sites:\n";
   int left = devices_max;
   for (int s = 0; s < sites; ++s) {
-    text += site_text(kCityList[cities[static_cast<std::size_t>(s)]], rng);
+    text += site_text(kCityList[cities[static_cast<std::size_t>(s)]], kCityUplinks, rng);
     const int nodes = 1 + static_cast<int>(rng.below(3));
     for (int n = 0; n < nodes; ++n) {
       constexpr int kCounts[] = {1, 2, 4, 8};
@@ -224,6 +230,37 @@ Job random_job(std::uint64_t seed, const Topology& topology) {
   return *parse_job(random_job_text(seed, topology), "random job");
 }
 
+std::string small_cluster_text(std::uint64_t seed) {
+  Rng rng("small cluster", seed);
+  const int sites = 2 + static_cast<int>(rng.below(3));
+  const int devices = 4 + static_cast<int>(rng.below(5));
+  const std::vector<int> cities = some_cities(sites, rng);
+  std::string text = head_text(fmt::format("small-{}", seed), "small servers, drawn at random");
+  text += links_text(cities, kSmallRates, rng);
+  text += "sites:\n";
+  int done = 0;
+  for (int s = 0; s < sites; ++s) {
+    text += site_text(kCityList[cities[static_cast<std::size_t>(s)]], kSmallUplinks, rng);
+    int left = devices / sites + (s < devices % sites ? 1 : 0);
+    while (left > 0) {
+      // The first device is of one kind and the last of the other.
+      const int count = done > 0 && left > 1 && done + 2 < devices && rng.chance(0.5) ? 2 : 1;
+      const bool is_half = done == 0 ? false : done + count == devices || rng.chance(0.5);
+      text += fmt::format(
+          "      - {{devices: {}x{}, nic: 1 Gbit/s, inside: {{bandwidth: 1 GB/s, latency: 50 "
+          "us}}}}\n",
+          count, is_half ? "vps-half" : "vps");
+      done += count;
+      left -= count;
+    }
+  }
+  return text;
+}
+
+Topology small_cluster(std::uint64_t seed) {
+  return parsed(small_cluster_text(seed), "small");
+}
+
 std::string city_cluster_text(const CityClusterSize& size, std::uint64_t seed) {
   LH_CHECK(size.sites >= 1 && size.sites <= kCities && size.devices >= size.sites,
            "a site is a city and has a device");
@@ -231,10 +268,10 @@ std::string city_cluster_text(const CityClusterSize& size, std::uint64_t seed) {
   const std::vector<int> cities = some_cities(size.sites, rng);
   std::string text = head_text(fmt::format("cities-{}-{}-{}", size.sites, size.devices, seed),
                                "for scale, drawn at random");
-  text += links_text(cities, rng);
+  text += links_text(cities, kCityRates, rng);
   text += "sites:\n";
   for (int s = 0; s < size.sites; ++s) {
-    text += site_text(kCityList[cities[static_cast<std::size_t>(s)]], rng);
+    text += site_text(kCityList[cities[static_cast<std::size_t>(s)]], kCityUplinks, rng);
     int left = size.devices / size.sites + (s < size.devices % size.sites ? 1 : 0);
     while (left > 0) {
       constexpr int kDevicesOfNode = 8;

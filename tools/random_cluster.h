@@ -24,6 +24,13 @@ Topology random_cluster(std::uint64_t seed, int devices_max);
 std::string random_job_text(std::uint64_t seed, const Topology& topology);
 Job random_job(std::uint64_t seed, const Topology& topology);
 
+/// For emulation on one machine: 4 to 8 small servers of both shipped kinds (vps and vps-half, each
+/// at least once), one or two a node, in 2 to 4 cities. Latencies as in random_cluster; rates of
+/// 0.1 to 1 Gbit/s, each direction its own, some pairs of cities with one pipe, some cities with
+/// one uplink; NICs of 1 Gbit/s.
+std::string small_cluster_text(std::uint64_t seed);
+Topology small_cluster(std::uint64_t seed);
+
 /// For scale: `devices` spread over `sites` cities, eight equal ones a node (fewer on a site's
 /// last), kinds mixed between nodes, links as in random_cluster.
 struct CityClusterSize {

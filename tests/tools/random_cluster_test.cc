@@ -44,6 +44,31 @@ TEST(RandomCluster, sizes_and_links_are_within_what_is_said) {
   EXPECT_GE(kinds_seen.size(), 3u);  // alone and mixed
 }
 
+TEST(SmallCluster, has_four_to_eight_servers_of_both_kinds) {
+  EXPECT_EQ(small_cluster_text(3), small_cluster_text(3));
+  std::set<int> sizes;
+  bool has_pair = false;    // two devices in one node
+  bool has_uplink = false;  // that is no more than a link's rate may be
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const Topology topology = small_cluster(seed);
+    EXPECT_GE(topology.site_count(), 2);
+    EXPECT_LE(topology.site_count(), 4);
+    EXPECT_GE(topology.device_count(), 4);
+    EXPECT_LE(topology.device_count(), 8);
+    sizes.insert(topology.device_count());
+    std::set<std::string> kinds;
+    for (int d = 0; d < topology.device_count(); ++d) kinds.insert(topology.kind_of(d).name);
+    EXPECT_EQ(kinds, (std::set<std::string>{"vps", "vps-half"}));
+    has_pair = has_pair || topology.nodes.size() < topology.devices.size();
+    for (const Site& site : topology.sites)
+      has_uplink = has_uplink || site.uplink.value() < 500e6 / 8;
+  }
+  EXPECT_EQ(sizes, (std::set<int>{4, 5, 6, 7, 8}));
+  EXPECT_TRUE(has_pair);
+  EXPECT_TRUE(has_uplink);
+}
+
 TEST(CityCluster, has_its_sites_and_devices_eight_a_node) {
   const Topology topology = city_cluster({.sites = 10, .devices = 640}, 1);
   EXPECT_EQ(topology.site_count(), 10);
