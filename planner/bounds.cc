@@ -3,12 +3,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
-#include <numeric>
+#include <queue>
+#include <utility>
 
 #include "core/model_math.h"
 #include "core/result.h"
 #include "planner/bounds_grid.h"
+#include "planner/parallel.h"
 
 namespace longhaul {
 namespace {
@@ -26,6 +29,14 @@ Bounds::Bounds(const Problem& problem) : problem_(problem) {
   for (const int device : problem.usable()) {
     update_ = std::min(update_, problem.update_seconds_per_parameter(device));
     overhead_ = std::min(overhead_, problem.overhead(device));
+  }
+  std::vector<double> prices;
+  for (const int device : problem.usable()) prices.push_back(problem.usd_per_second(device));
+  std::sort(prices.begin(), prices.end());
+  speed_ = price_ = {0};
+  for (std::size_t i = 0; i < prices.size(); ++i) {
+    speed_.push_back(speed_.back() + 1 / problem.seconds_per_flop(problem.usable()[i]));
+    price_.push_back(price_.back() + prices[i]);
   }
   add_sites();
   merge_sites();
@@ -48,36 +59,63 @@ Bound Bounds::lower(const Grid& grid) const {
                            [](const Bound& a, const Bound& b) { return a.seconds < b.seconds; });
 }
 
-std::vector<Bound> Bounds::all(const Grid& grid) const {
+Bound Bounds::compute(const Grid& grid) const {
   const Job& job = problem_.job();
-  const std::vector<int>& usable = problem_.usable();
   const int devices = grid.stages * grid.pipelines;
-  LH_CHECK(devices <= static_cast<int>(usable.size()), "a grid is no larger than the cluster");
-
-  // Compute: all work at the joint speed of the fastest devices that the grid has room for.
-  double speed = 0;
-  for (int i = 0; i < devices; ++i) speed += 1 / problem_.seconds_per_flop(usable[at(i)]);
+  LH_CHECK(devices < static_cast<int>(speed_.size()), "a grid is no larger than the cluster");
   const double sequences = static_cast<double>(job.global_batch);
   const double recompute =
-      job.recompute ? (job.model.layers * layer_forward_flops(job.model, sequences)).value() : 0;
+      job.recompute == Recompute::kYes
+          ? (job.model.layers * layer_forward_flops(job.model, sequences)).value()
+          : 0;
   const double work = model_flops(job.model, sequences).value() + recompute;
   const double batches = sequences / grid.micro_batch;
   const double passes = 2 * batches * grid.stages * overhead_ / devices;
   const double update = update_ * model_parameters(job.model) / grid.stages;
-  const double compute = work / speed + passes + update;
+  return {work / speed_[at(devices)] + passes + update,
+          fmt::format("compute of the {} fastest devices", devices)};
+}
 
+std::vector<Bound> Bounds::all(const Grid& grid) const {
   // Path: one micro-batch forward through all stages on the fastest device, at no distance, and
   // its gradient back; the gradients of the weights may overlap.
+  const Job& job = problem_.job();
   const StageShape whole_model{job.model.layers, true, true};
   const StageWork once = stage_work(job.model, whole_model, grid.micro_batch);
-  const double path =
-      (once.forward + once.backward_input).value() * problem_.seconds_per_flop(usable.front()) +
-      2 * grid.stages * overhead_ + update;
+  const double path = (once.forward + once.backward_input).value() *
+                          problem_.seconds_per_flop(problem_.usable().front()) +
+                      2 * grid.stages * overhead_ +
+                      update_ * model_parameters(job.model) / grid.stages;
+  const Bound compute = this->compute(grid);
+  return {GridBounds(*this, grid).lower(), compute, {path, "one micro-batch through all stages"}};
+}
 
-  std::vector<Bound> bounds = {GridBounds(*this, grid).lower()};
-  bounds.push_back({compute, fmt::format("compute of the {} fastest devices", devices)});
-  bounds.push_back({path, "one micro-batch through all stages"});
+std::vector<Bound> Bounds::of_each(const std::vector<Grid>& grids, int threads) const {
+  constexpr std::size_t kFew = 4000;
+  constexpr int kClosely = 256;
+  std::vector<Bound> bounds(grids.size());
+  const bool are_few = grids.size() <= kFew;
+  parallel_for(static_cast<int>(grids.size()), threads, [&](int g) {
+    bounds[at(g)] = are_few ? lower(grids[at(g)]) : compute(grids[at(g)]);
+  });
+  if (are_few) return bounds;
+  // The least of all is sure once it is that of a grid looked at closely.
+  using Entry = std::pair<double, std::size_t>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> least;
+  for (std::size_t g = 0; g < grids.size(); ++g) least.push({bounds[g].seconds, g});
+  std::vector<char> is_close(grids.size(), 0);
+  for (int i = 0; i < kClosely && is_close[least.top().second] == 0; ++i) {
+    const std::size_t g = least.top().second;
+    least.pop();
+    is_close[g] = 1;
+    bounds[g] = lower(grids[g]);
+    least.push({bounds[g].seconds, g});
+  }
   return bounds;
+}
+
+double Bounds::least_usd(const Grid& grid, const Bound& bound) const {
+  return bound.seconds * price_[at(grid.stages * grid.pipelines)];
 }
 
 Bound lower_bound(const Problem& problem, const Grid& grid) {
@@ -86,14 +124,6 @@ Bound lower_bound(const Problem& problem, const Grid& grid) {
 
 std::vector<Bound> lower_bounds(const Problem& problem, const Grid& grid) {
   return Bounds(problem).all(grid);
-}
-
-double least_usd(const Problem& problem, const Grid& grid, const Bound& bound) {
-  std::vector<double> prices;
-  for (const int device : problem.usable()) prices.push_back(problem.usd_per_second(device));
-  std::sort(prices.begin(), prices.end());
-  return bound.seconds *
-         std::accumulate(prices.begin(), prices.begin() + grid.stages * grid.pipelines, 0.0);
 }
 
 }  // namespace longhaul

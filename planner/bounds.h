@@ -38,6 +38,14 @@ class Bounds {
   Bound lower(const Grid& grid) const;
   /// All of them by name.
   std::vector<Bound> all(const Grid& grid) const;
+  /// The cheapest of them to find: all work at the joint speed of the fastest devices.
+  Bound compute(const Grid& grid) const;
+  /// A bound of each of many grids: the highest where they are few. Of more, the highest only of
+  /// those that the least of all depends on (and of no more than a few hundred), else the cheapest
+  /// to find.
+  std::vector<Bound> of_each(const std::vector<Grid>& grids, int threads) const;
+  /// No plan of the grid costs less a step: its devices are paid for at least as long as the bound.
+  double least_usd(const Grid& grid, const Bound& bound) const;
 
  private:
   friend class GridBounds;
@@ -98,13 +106,13 @@ class Bounds {
   double compute_ = 0;           // seconds of a step in the best grid, were there no network
   double update_ = 0;            // seconds a parameter, the least
   double overhead_ = 0;          // the least
+  std::vector<double> speed_;    // of the n fastest devices together, FLOP/s
+  std::vector<double> price_;    // of the n cheapest, US dollars a second
 };
 
 /// Of one grid alone; where there are many, make a Bounds.
 Bound lower_bound(const Problem& problem, const Grid& grid);
 /// All of them by name; lower_bound is the highest.
 std::vector<Bound> lower_bounds(const Problem& problem, const Grid& grid);
-/// No plan of the grid costs less a step: its devices are paid for at least as long as the bound.
-double least_usd(const Problem& problem, const Grid& grid, const Bound& bound);
 
 }  // namespace longhaul

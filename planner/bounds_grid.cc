@@ -68,11 +68,12 @@ void GridBounds::measure_stages() {
   const bool alone = grid_.stages == 1;
   const StageWork layer = stage_work(model, {1, false, false}, grid_.micro_batch);
   const StageWork head = stage_work(model, {0, false, true}, grid_.micro_batch);
-  const double layer_flops =
-      (layer.forward + layer.backward + (job_.recompute ? layer.recompute : Flops(0))).value();
+  const double layer_flops = (layer.forward + layer.backward +
+                              (job_.recompute == Recompute::kYes ? layer.recompute : Flops(0)))
+                                 .value();
   const double head_flops = (head.forward + head.backward).value();
   const Bounds::Kind& fastest = bounds_.kinds_.front();
-  const double passes = job_.recompute ? 3 : 2;
+  const double passes = job_.recompute == Recompute::kYes ? 3 : 2;
 
   // The first micro-batch reaches a stage after the forwards before it and every hop.
   const Region& all = region(static_cast<int>(bounds_.regions_.size()) - 1);
@@ -525,7 +526,7 @@ double GridBounds::least(const Assumption& assumption, double from, double enoug
   double high = from;
   // Most bounds are near the compute alone, few are many times that.
   for (double stride = 0.05; !possible(assumption, high); stride *= 2) {
-    if (high >= kLongest) return kEndless;
+    if (!(high < kLongest)) return kEndless;  // no number either
     low = high;
     high = std::min(high * (1 + stride), enough);
     if (high == enough) break;

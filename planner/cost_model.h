@@ -53,10 +53,12 @@ class Evaluator {
   /// The value that the goal makes small: T1 in seconds, or its price of a step in US dollars. A
   /// candidate above goal.usd_max is worth kOverPrice or more, growing with its price; one that
   /// does not fit its memory kOverflow or more, growing with the overflow, so that a search can
-  /// find its way back.
+  /// find its way back. One that lacks a pinned device at its stage is worth kUnpinned or more.
+  /// Shares and depths are as the problem's rules ask; layers are the candidate's own.
   double evaluate(const Candidate& candidate);
   static constexpr double kOverPrice = 1e12;  // times price / the most that is allowed
   static constexpr double kOverflow = 1e18;   // times (1 + missing bytes)
+  static constexpr double kUnpinned = 1e36;   // times pins that are broken
   /// Of the candidate evaluated last, where it fits its memory.
   const ClosedForm& closed_form() const { return closed_form_; }
   /// Stage and hop times of a pipeline of the candidate evaluated last.
@@ -69,7 +71,8 @@ class Evaluator {
     return std::span(hop_times_).subspan(static_cast<std::size_t>(pipeline) * hops, hops);
   }
 
-  /// The complete plan of a candidate: in-flight depths, whole micro-batches, coordinator.
+  /// The complete plan of a candidate that keeps the rules: in-flight depths, whole micro-batches,
+  /// coordinator.
   Plan finish(const Candidate& candidate);
 
   /// Layers that even out the stages for the devices given (greedy min-max: each layer goes to the
@@ -85,6 +88,8 @@ class Evaluator {
 
   const Grid& grid() const { return grid_; }
   const Problem& problem() const { return problem_; }
+  /// The problem's pins with the grid's own number of the last stage.
+  std::span<const Pin> pins() const { return pins_; }
 
  private:
   struct StageCost {
@@ -103,6 +108,9 @@ class Evaluator {
   std::size_t cell(int pipeline, int stage) const {
     return static_cast<std::size_t>(pipeline * grid_.stages + stage);
   }
+  /// With the schedule that is_gpipe_ says.
+  double evaluate_schedule(const Candidate& candidate);
+  int broken_pins(const Candidate& candidate) const;
   /// Stage and hop times of every pipeline, and loads of shared links.
   void fill_times(const Candidate& candidate);
   /// In-flight depths under memory; returns the overflow in bytes (0: it fits).
@@ -143,7 +151,9 @@ class Evaluator {
   std::vector<StageTime> stage_times_;
   std::vector<HopTime> hop_times_;  // D x (P - 1)
   std::vector<int> in_flight_;
-  bool is_deep_ = false;  // enough to hide every round trip
+  bool is_deep_ = false;   // enough to hide every round trip
+  bool is_gpipe_ = false;  // the trainer's GPipe, where the rules know it
+  std::vector<Pin> pins_;
   std::vector<double> fills_, periods_, ends_;
   std::vector<double> alone_;         // by stage: its exchange, were it the only one
   std::vector<double> loads_;         // by slot

@@ -5,7 +5,9 @@
 
 #include "core/model_math.h"
 #include "netsim/step_simulation.h"
+#include "planner/greedy_schedule.h"
 #include "planner/parallel.h"
+#include "planner/schedule_choice.h"
 
 namespace longhaul {
 namespace {
@@ -32,7 +34,10 @@ std::vector<DeviceMemory> memory_of(const Topology& topology, const Job& job, co
                      {.stage = shapes[at(i)],
                       .micro_batch = plan.micro_batch,
                       .in_flight = std::min(plan.in_flight[at(i)], plan.micro_batches[at(d)]),
-                      .pipelines = plan.pipelines()});
+                      .pipelines = plan.pipelines(),
+                      .for_weights = plan.family == ScheduleFamily::kGreedy
+                                         ? peaks_of(plan.orders[at(i)]).for_weights
+                                         : 0});
       memory.push_back({device, i, use.total(), kind.memory});
     }
   }
@@ -88,9 +93,18 @@ Result<Explanation> explain_plan(const Topology& topology, const Job& job, const
   evaluator.evaluate(candidate);
   explanation.closed_form = evaluator.closed_form();
   for (int d = 0; d < plan.pipelines(); ++d) {
-    const std::vector<double> ends =
-        pipeline_recursion(evaluator.stage_times(d), evaluator.hop_times(d), plan.in_flight,
-                           plan.micro_batches[at(d)]);
+    std::vector<double> ends;
+    if (plan.family == ScheduleFamily::kGreedy) {
+      std::vector<StageOrder> orders;
+      for (const StageOrder& order : plan.orders) {
+        orders.push_back(order_for(order, plan.micro_batches[at(d)]));
+      }
+      const PipelineTimes times = pipeline_times(problem, plan, d);
+      ends = order_recursion(times.stages, times.hops, orders);
+    } else {
+      ends = pipeline_recursion(evaluator.stage_times(d), evaluator.hop_times(d), plan.in_flight,
+                                plan.micro_batches[at(d)]);
+    }
     const Seconds end(*std::max_element(ends.begin(), ends.end()));
     if (end <= explanation.pipeline) continue;
     explanation.pipeline = end;

@@ -1,13 +1,17 @@
-// Plans that another trainer can run: what it asks of a plan, and the search within that.
+// What another trainer asks of a plan: the part of PlanRules (planner/pins.h) that the search keeps
+// to so that the trainer can run what it finds.
 //
-// Pure functions; search_expressible as search_plan.
+// Pure functions.
 #pragma once
 
-#include "planner/search.h"
+#include "core/plan.h"
 
 namespace longhaul {
 
-/// What a plan must keep to. All false: any plan.
+struct Grid;
+
+/// What a plan must keep to. All false: any plan; else also one that leaves codecs and reductions
+/// to the job.
 struct Expressible {
   bool equal_shares = false;         // every pipeline runs the same number of micro-batches
   bool equal_layers = false;         // every stage has the same number
@@ -26,11 +30,7 @@ bool allows(const Expressible& wanted, const Grid& grid, const Job& job);
 /// allowed; memory may not hold it.
 Plan restricted(const Expressible& wanted, Plan plan, const Job& job);
 
-/// As search_plan, among such plans only: a search for each number of pipelines (and of stages,
-/// where those are limited) that is allowed, with its part of the effort, whose best plans are
-/// restricted and simulated again, together with what the baselines would choose.
-/// `judged` and `best` are all as wanted; closed_form_s is of the plan before it was restricted.
-Result<SearchResult> search_expressible(const Topology& topology, const Job& job,
-                                        const SearchOptions& options, const Expressible& wanted);
+/// Whether the plan is as wanted: restricting it would change nothing.
+bool is_expressible(const Expressible& wanted, const Plan& plan, const Job& job);
 
 }  // namespace longhaul

@@ -113,6 +113,7 @@ std::vector<Scored> Layouts::candidates(Evaluator& evaluator, std::size_t keep,
         for (int i = 0; i < stages; i += length) fill(i, d);
       }
     }
+    place_pins(evaluator, scored.candidate.cells);
     scored.candidate.layers = evaluator.split_layers(scored.candidate.cells);
     scored.value = evaluator.evaluate(scored.candidate);
     add_to_population(population, std::move(scored), keep);

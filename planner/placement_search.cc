@@ -130,6 +130,7 @@ class Climber {
   }
 
   bool move_layer() {
+    if (evaluator_.problem().rules().expressible.equal_layers) return swap_cells();
     a_ = rng_.index(candidate_.layers.size());
     b_ = rng_.index(candidate_.layers.size());
     if (a_ == b_ || candidate_.layers[a_] == 1) return false;
@@ -210,6 +211,39 @@ class Climber {
 
 }  // namespace
 
+void place_pins(const Evaluator& evaluator, std::vector<int>& cells) {
+  const std::size_t stages = at(evaluator.grid().stages);
+  const std::span<const Pin> pins = evaluator.pins();
+  const auto is_kept = [&](std::size_t cell) {
+    return std::ranges::any_of(pins, [&](const Pin& pin) {
+      return pin.device == cells[cell] && at(pin.stage) == cell % stages;
+    });
+  };
+  for (const Pin& pin : pins) {
+    const auto found = std::ranges::find(cells, pin.device);
+    const bool is_idle = found == cells.end();
+    const auto from = static_cast<std::size_t>(found - cells.begin());
+    if (!is_idle && is_kept(from)) continue;
+    std::size_t to = cells.size();
+    bool is_near = false;
+    for (std::size_t cell = at(pin.stage); cell < cells.size(); cell += stages) {
+      if (is_kept(cell)) continue;
+      const bool near = is_idle ? evaluator.problem().site(cells[cell]) ==
+                                      evaluator.problem().site(pin.device)
+                                : cell / stages == from / stages;
+      if (to < cells.size() && (is_near || !near)) continue;
+      to = cell;
+      is_near = near;
+    }
+    LH_CHECK(to < cells.size(), "a grid has room for all pins of a stage");
+    if (is_idle) {
+      cells[to] = pin.device;
+    } else {
+      std::swap(cells[from], cells[to]);
+    }
+  }
+}
+
 void add_to_population(std::vector<Scored>& population, Scored scored, std::size_t limit) {
   const auto place =
       std::lower_bound(population.begin(), population.end(), scored,
@@ -266,6 +300,7 @@ Scored cross(Evaluator& evaluator, const Scored& mother, const Scored& father, R
   for (std::size_t c = 0; c < cells; ++c) {
     while (child.candidate.cells[c] == kNobody) take(c, usable[next++]);
   }
+  place_pins(evaluator, child.candidate.cells);
   child.value = evaluator.evaluate(child.candidate);
   return child;
 }

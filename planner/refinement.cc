@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "planner/greedy_schedule.h"
 #include "planner/parallel.h"
+#include "planner/schedule_choice.h"
 
 namespace longhaul {
 namespace {
@@ -14,6 +16,10 @@ namespace {
 constexpr int kBatch = 16;
 /// Batches without success, a cell each, after which no neighbour is expected to be better.
 constexpr int kFailures = 4;
+constexpr int kVariants = 3;  // of the greedy rule, for each neighbour
+/// What a greedy schedule must gain to be taken: its plan is longer, and the head's logits, which
+/// a split backward may compute again, are not priced.
+constexpr double kGreedyGain = 0.01;
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -44,6 +50,11 @@ class Neighbours {
                          : dice < 80 ? move_micro_batches(next)
                          : dice < 95 ? change_depth(next)
                                      : move_coordinator(next);
+    if (changed && next.family == ScheduleFamily::kGreedy) {
+      const int longest = *std::max_element(next.micro_batches.begin(), next.micro_batches.end());
+      for (int& cap : next.in_flight) cap = std::min(cap, longest);
+      if (!make_greedy(problem_, next, std::vector<int>(next.in_flight), kVariants)) return {};
+    }
     if (!changed || !check_memory(next, problem_.topology(), problem_.job())) return std::nullopt;
     return next;
   }
@@ -98,8 +109,19 @@ class Neighbours {
     return true;
   }
 
+  /// Caps of a greedy schedule rise and fall alone.
+  bool change_cap(Plan& next) {
+    const int most = *std::max_element(next.micro_batches.begin(), next.micro_batches.end());
+    int& cap = next.in_flight[rng_.index(next.in_flight.size())];
+    const int before = cap;
+    const int step = 1 + static_cast<int>(rng_.below(3));
+    cap = std::clamp(rng_.chance(0.5) ? cap + step : cap - step, 1, most);
+    return cap != before;
+  }
+
   /// In-order depths stay non-increasing: a rise takes the stages before along, a fall those after.
   bool change_depth(Plan& next) {
+    if (next.family == ScheduleFamily::kGreedy) return change_cap(next);
     const int most = *std::max_element(next.micro_batches.begin(), next.micro_batches.end());
     const std::size_t stage = rng_.index(next.in_flight.size());
     const int step = 1 + static_cast<int>(rng_.below(2));
@@ -132,33 +154,74 @@ class Neighbours {
 
 }  // namespace
 
+namespace {
+
+/// The plan with greedy schedules: at the depths that it has, at twice those, and at what memory
+/// allows.
+std::vector<Plan> greedy_plans(const Problem& problem, const Plan& plan) {
+  std::vector<Plan> plans;
+  if (plan.stages() == 1 || plan.family == ScheduleFamily::kGreedy) return plans;
+  const std::vector<int> most = memory_caps(problem, plan);
+  std::vector<std::vector<int>> tried;
+  for (const int factor : {1, 2, 1 << 20}) {
+    std::vector<int> caps;
+    for (std::size_t i = 0; i < most.size(); ++i) {
+      caps.push_back(static_cast<int>(
+          std::min<std::int64_t>(std::int64_t{factor} * plan.in_flight[i], most[i])));
+    }
+    if (!tried.empty() && tried.back() == caps) continue;
+    tried.push_back(caps);
+    Plan greedy = plan;
+    if (!make_greedy(problem, greedy, caps, kAllGreedyVariants)) break;
+    if (check_memory(greedy, problem.topology(), problem.job())) plans.push_back(std::move(greedy));
+  }
+  return plans;
+}
+
+}  // namespace
+
 JudgedPlan refine(const Problem& problem, JudgedPlan start, const RefinementOptions& options) {
   JudgedPlan best = std::move(start);
   Rng rng(options.name, options.seed);
-  const int patience = kFailures * best.plan.stages() * best.plan.pipelines();
+  const int patience = kFailures * std::max(8, best.plan.stages() * best.plan.pipelines());
   double transfers = 0;
   int failures = 0;
-  while (failures < patience && transfers < options.transfers) {
-    if (options.interrupted && options.interrupted()) break;
-    Neighbours neighbours(problem, best.plan, rng);
-    std::vector<Plan> drawn;
-    for (int i = 0; i < kBatch; ++i) {
-      if (std::optional<Plan> plan = neighbours.draw()) drawn.push_back(std::move(*plan));
-    }
-    for (const Plan& plan : drawn) transfers += transfers_of(plan);
-    ++failures;
+  const auto take_better = [&](std::vector<Plan> plans, double gain) {
+    std::erase_if(plans,
+                  [&](const Plan& plan) { return !keeps(problem.rules(), plan, problem.job()); });
+    for (const Plan& plan : plans) transfers += transfers_of(plan);
     // A neighbour whose step cannot be simulated is none.
-    std::vector<std::optional<Result<StepResult>>> steps(drawn.size());
-    parallel_for(static_cast<int>(drawn.size()), options.threads, [&](int p) {
-      steps[at(p)] = simulate_step(problem.topology(), problem.job(), drawn[at(p)]);
+    std::vector<std::optional<Result<StepResult>>> steps(plans.size());
+    parallel_for(static_cast<int>(plans.size()), options.threads, [&](int p) {
+      steps[at(p)] = simulate_step(problem.topology(), problem.job(), plans[at(p)]);
     });
-    for (std::size_t p = 0; p < drawn.size(); ++p) {
+    for (std::size_t p = 0; p < plans.size(); ++p) {
       if (!*steps[p]) continue;
-      JudgedPlan judged{std::move(drawn[p]), std::move(**steps[p]), best.closed_form_s};
-      if (value_of(judged, problem.goal()) >= value_of(best, problem.goal())) continue;
+      JudgedPlan judged{std::move(plans[p]), std::move(**steps[p]), best.closed_form_s};
+      auto [value, other] = value_of(judged, problem.goal());
+      if (std::pair(value / (1 - gain), other) >= value_of(best, problem.goal())) continue;
       best = std::move(judged);
       failures = 0;
     }
+  };
+  const auto climb = [&](double most) {
+    failures = 0;
+    while (failures < patience && transfers < most) {
+      if (options.interrupted && options.interrupted()) break;
+      Neighbours neighbours(problem, best.plan, rng);
+      std::vector<Plan> drawn;
+      for (int i = 0; i < kBatch; ++i) {
+        if (std::optional<Plan> plan = neighbours.draw()) drawn.push_back(std::move(*plan));
+      }
+      ++failures;
+      take_better(std::move(drawn), 0);
+    }
+  };
+  climb(options.greedy ? options.transfers / 2 : options.transfers);
+  if (options.greedy) {
+    const ScheduleFamily before = best.plan.family;
+    take_better(greedy_plans(problem, best.plan), kGreedyGain);
+    if (best.plan.family != before || failures < patience) climb(options.transfers);
   }
   return best;
 }

@@ -2,7 +2,8 @@
 //
 // A neighbour of a plan differs in one thing: two devices exchanged, a device or a run of them
 // replaced by idle ones, a layer or some micro-batches moved, the in-flight depth of some stages,
-// the coordinator's site. Neighbours are drawn at random, simulated a batch at a time on several
+// the coordinator's site. Greedy schedules are tried half-way; their orders are made anew for
+// every neighbour. Neighbours are drawn at random, simulated a batch at a time on several
 // threads, and the best of a batch is taken if it is better.
 #pragma once
 
@@ -21,6 +22,7 @@ struct RefinementOptions {
   std::uint64_t seed = 1;
   int threads = 1;
   double transfers = 1e6;  // in all simulations together; a batch that has begun is ended
+  bool greedy = true;      // schedules of the greedy family may be chosen
   std::function<bool()> interrupted = {};
 };
 

@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "core/quantity.h"
@@ -29,6 +30,8 @@ constexpr double kJudgedTransfers = 2e7;   // transfers in all their simulations
 constexpr std::size_t kRefined = 4;        // grids whose best plans are refined
 constexpr double kRefinedTransfers = 1.5e6;
 constexpr std::size_t kJudgedPerGrid = 3;
+constexpr double kIncumbentTransfers = 2e5;  // of a plan that may rule grids out
+constexpr double kSeedTransfers = 5e6;       // in the simulations of all seeds
 
 /// One round: how many grids stay, how many islands breed in each, and how long each climbs.
 struct Round {
@@ -64,6 +67,14 @@ void sort_branches(std::vector<Branch>& branches) {
   });
 }
 
+/// Where a simulated plan comes from.
+struct Origin {
+  std::size_t choice;
+  Grid grid;
+
+  bool operator==(const Origin&) const = default;
+};
+
 /// " of 4 stages, 2 pipelines", for messages; empty where nothing is fixed.
 std::string text_of(const GridLimits& limits) {
   std::vector<std::string> parts;
@@ -74,6 +85,13 @@ std::string text_of(const GridLimits& limits) {
   return parts.empty() ? "" : fmt::format(" of {}", fmt::join(parts, ", "));
 }
 
+bool uses_only(const Plan& plan, const std::vector<char>& admitted) {
+  return std::ranges::all_of(plan.devices, [&](const std::vector<int>& row) {
+    return std::ranges::all_of(
+        row, [&](int device) { return admitted[static_cast<std::size_t>(device)] != 0; });
+  });
+}
+
 class Search {
  public:
   /// `price_share`: of the price allowed, what the closed form may reach.
@@ -82,7 +100,8 @@ class Search {
         job_(job),
         options_(options),
         closed_form_goal_{options.goal.cost, options.goal.usd_max * price_share},
-        limits_(text_of(options.devices)) {}
+        limits_(text_of(options.devices)),
+        pins_(text_of(options.rules.pins, topology)) {}
 
   Result<SearchResult> run() {
     LH_TRY(choose_devices());
@@ -115,11 +134,52 @@ class Search {
                         limits_.empty() ? "choose another `precision` in the job"
                                         : "exclude less, or choose another `precision` in the job");
     }
+    LH_TRY(check_pins(all));
     admitted_of_ = site_choices(all, options_.devices.sites_max);
+    std::erase_if(admitted_of_, [this](const std::vector<char>& choice) {
+      return std::ranges::any_of(options_.rules.pins, [&](const Pin& pin) {
+        return choice[static_cast<std::size_t>(pin.device)] == 0;
+      });
+    });
+    if (admitted_of_.empty()) admitted_of_.push_back(sites_of_pins(all));
     for (const std::vector<char>& choice : admitted_of_) {
-      problems_.emplace_back(topology_, job_, choice, closed_form_goal_);
+      problems_.emplace_back(topology_, job_, choice, closed_form_goal_, options_.rules);
     }
     return {};
+  }
+
+  /// Whether the pinned devices can be used, in as many sites as there may be.
+  Result<void> check_pins(const Problem& all) const {
+    std::set<int> sites;
+    for (const Pin& pin : options_.rules.pins) {
+      sites.insert(all.site(pin.device));
+      if (std::ranges::find(all.usable(), pin.device) != all.usable().end()) continue;
+      return infeasible(fmt::format("device `{}` is pinned and{} has no {} speed",
+                                    topology_.devices[static_cast<std::size_t>(pin.device)].name,
+                                    limits_, name_of(job_.precision)),
+                        "pin another device, or choose another `precision` in the job");
+    }
+    if (options_.devices.sites_max > 0 &&
+        sites.size() > static_cast<std::size_t>(options_.devices.sites_max)) {
+      return infeasible(fmt::format("the plan{} spans {} sites, and may span {}", pins_,
+                                    sites.size(), options_.devices.sites_max),
+                        "pin devices of fewer sites, or allow more");
+    }
+    return {};
+  }
+
+  /// The devices of the pinned sites, and of the fastest others up to as many as there may be.
+  std::vector<char> sites_of_pins(const Problem& all) const {
+    std::set<int> sites;
+    for (const Pin& pin : options_.rules.pins) sites.insert(all.site(pin.device));
+    for (const std::vector<char>& alone : site_choices(all, 1)) {
+      if (sites.size() == static_cast<std::size_t>(options_.devices.sites_max)) break;
+      sites.insert(all.site(static_cast<int>(std::ranges::find(alone, char{1}) - alone.begin())));
+    }
+    std::vector<char> choice(topology_.devices.size(), 0);
+    for (const int device : all.usable())
+      choice[static_cast<std::size_t>(device)] = sites.contains(all.site(device)) ? 1 : 0;
+    return choice;
   }
 
   /// Bounds of every grid, and layouts of those that may win.
@@ -132,30 +192,22 @@ class Search {
       most = std::max(most, problem.usable().size());
       const std::vector<Grid> grids = possible_grids(problem, options_.limits);
       const Bounds bounds_of(problem);
-      std::vector<Bound> bounds(grids.size());
-      parallel_for(static_cast<int>(grids.size()), options_.threads, [&](int g) {
-        bounds[static_cast<std::size_t>(g)] = bounds_of.lower(grids[static_cast<std::size_t>(g)]);
-      });
+      const std::vector<Bound> bounds = bounds_of.of_each(grids, options_.threads);
       for (std::size_t g = 0; g < grids.size(); ++g) {
         if (result_.bound.name.empty() || bounds[g].seconds < result_.bound.seconds) {
           result_.bound = bounds[g];
         }
         const double least =
-            options_.goal.cost ? least_usd(problem, grids[g], bounds[g]) : bounds[g].seconds;
+            options_.goal.cost ? bounds_of.least_usd(grids[g], bounds[g]) : bounds[g].seconds;
         const bool is_last = g + 1 == grids.size() || grids[g + 1].pipelines <= grids[g].pipelines;
-        std::vector<Branch>& where = is_last || is_step(grids[g].pipelines) ? branches_ : between;
+        // Equal shares leave so few that none lies between.
+        const bool is_first =
+            is_last || is_step(grids[g].pipelines) || options_.rules.expressible.equal_shares;
+        std::vector<Branch>& where = is_first ? branches_ : between;
         where.push_back({&problem, choice, grids[g], least, {}});
       }
     }
-    if (branches_.empty()) {
-      return infeasible(
-          fmt::format("no grid{} fits: {} usable devices{}, {} layers, a batch of {} sequences",
-                      text_of(options_.limits), most, limits_, job_.model.layers,
-                      job_.global_batch),
-          "a plan needs stages x pipelines <= devices, stages <= layers, and at least one "
-          "micro-batch a "
-          "pipeline");
-    }
+    if (branches_.empty()) return std::unexpected(no_grid(most));
     look_at(branches_);
     // Between two numbers of pipelines that were looked at, where that may pay.
     std::vector<Branch> near;
@@ -208,22 +260,37 @@ class Search {
         branch.population =
             layouts_[branch.choice].candidates(evaluator, kLookedAt, Layouts::Breadth::kFew);
       });
-      for (std::size_t b = first; b < first + count; ++b) {
-        if (branches[b].best() < Evaluator::kOverPrice) {
-          incumbent_ = std::min(incumbent_, branches[b].best());
-        }
-      }
+      const auto best =
+          std::min_element(branches.begin() + static_cast<std::ptrdiff_t>(first),
+                           branches.begin() + static_cast<std::ptrdiff_t>(first + count),
+                           [](const Branch& a, const Branch& b) { return a.best() < b.best(); });
+      simulate_incumbent(*best);
     }
     std::erase_if(branches, [](const Branch& branch) { return branch.population.empty(); });
     sort_branches(branches);
   }
 
+  /// Bounds hold for simulated plans, which the closed form may undercut: only a simulated one
+  /// rules a grid out. Does nothing unless the branch's best is better than what was simulated
+  /// before.
+  void simulate_incumbent(const Branch& branch) {
+    if (branch.best() >= std::min(simulated_, Evaluator::kOverPrice)) return;
+    Evaluator evaluator(*branch.problem, branch.grid);
+    const Plan plan = evaluator.finish(branch.population.front().candidate);
+    if (transfers_of(plan) > kIncumbentTransfers) return;
+    simulated_ = branch.best();
+    Result<StepResult> step = simulate_step(topology_, job_, plan);
+    if (!step) return;
+    const JudgedPlan judged{plan, std::move(*step), 0};
+    incumbent_ = std::min(incumbent_, value_of(judged, options_.goal).first);
+  }
+
   /// False when it was interrupted; the round then counts for nothing.
   bool breed(const Round& round) {
     // A grid whose lower bound is above the best plan found cannot win.
-    const double incumbent = branches_.front().best();
-    if (incumbent < Evaluator::kOverPrice) {
-      const auto loses = [&](const Branch& branch) { return branch.least > incumbent; };
+    simulate_incumbent(branches_.front());
+    if (incumbent_ < std::numeric_limits<double>::infinity()) {
+      const auto loses = [&](const Branch& branch) { return branch.least > incumbent_; };
       // Never the incumbent's own, whose bound can lie a rounding above it.
       branches_.erase(std::remove_if(branches_.begin() + 1, branches_.end(), loses),
                       branches_.end());
@@ -282,6 +349,7 @@ class Search {
     if (branches_.front().best() >= Evaluator::kOverflow) {
       return std::unexpected(no_room());
     }
+    const Expressible& expressible = options_.rules.expressible;
     // The best candidates of all grids, judged by simulation.
     struct Entry {
       const Branch* branch;
@@ -300,24 +368,33 @@ class Search {
              std::pair(b.scored->value, order_of(*b.branch));
     });
     std::vector<Plan> plans;
+    std::vector<Origin> origins;
     std::vector<double> closed_form_s;
     double transfers = 0;
     for (const Entry& entry : entries) {
       Evaluator evaluator(*entry.branch->problem, entry.branch->grid);
       Plan plan = evaluator.finish(entry.scored->candidate);
       transfers += transfers_of(plan);
-      if (plans.size() == kJudged || (transfers > kJudgedTransfers && !plans.empty())) break;
-      plans.push_back(std::move(plan));
-      closed_form_s.push_back(evaluator.closed_form().seconds);
+      if (plans.size() >= kJudged || (transfers > kJudgedTransfers && !plans.empty())) break;
+      std::vector<Plan> of_entry = {plan};
+      if (expressible.has_gpipe && plan.stages() > 1) {
+        const bool is_gpipe = plan.family == ScheduleFamily::kGpipe;
+        plan.family = is_gpipe ? ScheduleFamily::kOneForwardOneBackward : ScheduleFamily::kGpipe;
+        plan = restricted(expressible, std::move(plan), job_);
+        if (check_memory(plan, topology_, job_)) of_entry.push_back(std::move(plan));
+      }
+      for (Plan& each : of_entry) {
+        plans.push_back(std::move(each));
+        origins.push_back({entry.branch->choice, entry.branch->grid});
+        closed_form_s.push_back(evaluator.closed_form().seconds);
+      }
     }
     LH_ASSIGN(result_.judged, judge(topology_, job_, std::move(plans), options_.threads));
     result_.simulations = result_.judged.size();
     for (std::size_t i = 0; i < closed_form_s.size(); ++i)
       result_.judged[i].closed_form_s = closed_form_s[i];
-    // The search's branch of each judged plan, for its problem.
-    std::vector<const Branch*> branch_of;
-    for (std::size_t i = 0; i < result_.judged.size(); ++i) branch_of.push_back(entries[i].branch);
-    refine_best(branch_of);
+    add_seeds(origins);
+    refine_best(origins);
     const JudgedPlan* best = nullptr;
     for (const JudgedPlan& judged : result_.judged) {
       if (judged.step.usd > options_.goal.usd_max) continue;
@@ -335,8 +412,47 @@ class Search {
     return std::move(result_);
   }
 
+  /// Judges the seeds that limits and rules allow, as they allow them, beside the search's own. One
+  /// whose step cannot be simulated, over a link that is as good as none, is none.
+  void add_seeds(std::vector<Origin>& origins) {
+    std::vector<Plan> plans;
+    std::vector<Origin> of_plans;
+    double transfers = 0;
+    for (const Plan& seed : options_.seeds) {
+      std::optional<Plan> plan = as_admitted(topology_, job_, options_, seed);
+      if (!plan) continue;
+      // GPipe is K = M; as 1F1B its depths can be refined.
+      if (plan->family == ScheduleFamily::kGpipe && !options_.rules.expressible.own_depths)
+        plan->family = ScheduleFamily::kOneForwardOneBackward;
+      const auto choice = std::ranges::find_if(
+          admitted_of_,
+          [&](const std::vector<char>& admitted) { return uses_only(*plan, admitted); });
+      const bool is_known =
+          std::ranges::any_of(plans, [&](const Plan& each) { return is_same(each, *plan); }) ||
+          std::ranges::any_of(result_.judged, [&](const JudgedPlan& judged) {
+            return is_same(judged.plan, *plan);
+          });
+      if (choice == admitted_of_.end() || is_known) continue;
+      transfers += transfers_of(*plan);
+      if (transfers > kSeedTransfers && !plans.empty()) break;
+      of_plans.push_back({static_cast<std::size_t>(choice - admitted_of_.begin()), grid_of(*plan)});
+      plans.push_back(*std::move(plan));
+    }
+    std::vector<std::optional<Result<StepResult>>> steps(plans.size());
+    parallel_for(static_cast<int>(plans.size()), options_.threads, [&](int p) {
+      const auto slot = static_cast<std::size_t>(p);
+      steps[slot] = simulate_step(topology_, job_, plans[slot]);
+    });
+    for (std::size_t p = 0; p < plans.size(); ++p) {
+      if (!*steps[p]) continue;
+      ++result_.simulations;
+      origins.push_back(of_plans[p]);
+      result_.judged.push_back({std::move(plans[p]), std::move(**steps[p]), 0});
+    }
+  }
+
   /// The best plans of a few grids are refined by simulation, then the best of them once more.
-  void refine_best(const std::vector<const Branch*>& branch_of) {
+  void refine_best(const std::vector<Origin>& origins) {
     std::vector<std::size_t> order(result_.judged.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     const auto better = [&](std::size_t a, std::size_t b) {
@@ -346,22 +462,22 @@ class Search {
     std::stable_sort(order.begin(), order.end(), better);
     std::vector<std::size_t> chosen;
     for (const std::size_t i : order) {
-      const auto same = [&](std::size_t other) { return branch_of[other] == branch_of[i]; };
+      const auto same = [&](std::size_t other) { return origins[other] == origins[i]; };
       if (chosen.size() < kRefined && std::none_of(chosen.begin(), chosen.end(), same)) {
         chosen.push_back(i);
       }
     }
     const auto refine_one = [&](std::size_t i, double share) {
-      const Branch& branch = *branch_of[i];
-      const Problem problem(topology_, job_, admitted_of_[branch.choice], options_.goal);
-      result_.judged[i] = refine(
-          problem, std::move(result_.judged[i]),
-          {.name = fmt::format("refine {}x{}x{} choice {}", branch.grid.stages,
-                               branch.grid.pipelines, branch.grid.micro_batch, branch.choice),
-           .seed = options_.seed,
-           .threads = options_.threads,
-           .transfers = kRefinedTransfers * options_.effort * share,
-           .interrupted = options_.interrupted});
+      const auto& [choice, grid] = origins[i];
+      const Problem problem(topology_, job_, admitted_of_[choice], options_.goal, options_.rules);
+      result_.judged[i] = refine(problem, std::move(result_.judged[i]),
+                                 {.name = fmt::format("refine {}x{}x{} choice {}", grid.stages,
+                                                      grid.pipelines, grid.micro_batch, choice),
+                                  .seed = options_.seed,
+                                  .threads = options_.threads,
+                                  .transfers = kRefinedTransfers * options_.effort * share,
+                                  .greedy = !options_.rules.expressible.own_depths,
+                                  .interrupted = options_.interrupted});
     };
     const double share = 0.5 / static_cast<double>(kRefined);
     for (const std::size_t i : chosen) refine_one(i, share);
@@ -372,6 +488,36 @@ class Search {
     return *std::min_element(
         result_.judged.begin(), result_.judged.end(),
         [](const JudgedPlan& a, const JudgedPlan& b) { return a.step.usd < b.step.usd; });
+  }
+
+  /// What to say when there is no grid at all.
+  Error no_grid(std::size_t most) const {
+    const auto has_grids = [&](const PlanRules& rules) {
+      return std::ranges::any_of(admitted_of_, [&](const std::vector<char>& choice) {
+        return !possible_grids(Problem(topology_, job_, choice, {}, rules), options_.limits)
+                    .empty();
+      });
+    };
+    const PlanRules& rules = options_.rules;
+    if (!rules.pins.empty() && has_grids({rules.expressible, {}})) {
+      return infeasible(
+                 fmt::format("no grid{} can hold the plan{}", text_of(options_.limits), pins_),
+                 "a device runs one stage, each stage as many as there are pipelines")
+          .error();
+    }
+    if (rules.expressible != Expressible{} && has_grids({{}, rules.pins})) {
+      return infeasible(fmt::format("no grid{}{} is one that the trainer can express",
+                                    text_of(options_.limits), pins_),
+                        "fix less of the grid, or plan without that limit")
+          .error();
+    }
+    return infeasible(
+               fmt::format(
+                   "no grid{} fits: {} usable devices{}, {} layers, a batch of {} sequences",
+                   text_of(options_.limits), most, limits_, job_.model.layers, job_.global_batch),
+               "a plan needs stages x pipelines <= devices, stages <= layers, and at least one "
+               "micro-batch a pipeline")
+        .error();
   }
 
   /// What to say when no grid holds the job.
@@ -389,10 +535,10 @@ class Search {
     }
     return Error{
         ErrorCode::kInfeasible,
-        fmt::format("the job fits the memory of no grid{}: the nearest, {} stages x {} pipelines "
+        fmt::format("the job fits the memory of no grid{}{}: the nearest, {} stages x {} pipelines "
                     "with micro-batches of {}, lacks {} in all",
-                    limits_, nearest.grid.stages, nearest.grid.pipelines, nearest.grid.micro_batch,
-                    format_size(missing)),
+                    limits_, pins_, nearest.grid.stages, nearest.grid.pipelines,
+                    nearest.grid.micro_batch, format_size(missing)),
         hint,
         {},
         "",
@@ -402,9 +548,9 @@ class Search {
   Error too_dear() const {
     const double per_billion = 1e9 / job_.tokens_per_step();
     return Error{ErrorCode::kInfeasible,
-                 fmt::format("no plan found{} costs at most {:.2f} USD a billion tokens: the "
+                 fmt::format("no plan found{}{} costs at most {:.2f} USD a billion tokens: the "
                              "cheapest of them costs {:.2f}",
-                             limits_, options_.goal.usd_max * per_billion,
+                             limits_, pins_, options_.goal.usd_max * per_billion,
                              cheapest().step.usd * per_billion),
                  "allow a higher price, or ask for the cheapest plan with `--objective cost`",
                  {},
@@ -417,12 +563,14 @@ class Search {
   const SearchOptions& options_;
   const Goal closed_form_goal_;
   const std::string limits_;                    // on devices, for messages
+  const std::string pins_;                      // for messages
   std::vector<std::vector<char>> admitted_of_;  // by choice of sites: devices
   std::deque<Problem> problems_;
   std::deque<Layouts> layouts_;  // by choice of sites, as the problems
   std::vector<Branch> branches_;
   SearchResult result_;
-  double incumbent_ = std::numeric_limits<double>::infinity();
+  double simulated_ = std::numeric_limits<double>::infinity();  // T1 of the last incumbent
+  double incumbent_ = std::numeric_limits<double>::infinity();  // T3 of the best incumbent
   int round_ = 0;
   double dearer_ = 0;
 };
@@ -443,11 +591,41 @@ std::vector<Grid> possible_grids(const Problem& problem, const GridLimits& limit
       for (int pipelines = 1; pipelines <= devices / stages; ++pipelines) {
         if (limits.pipelines > 0 && pipelines != limits.pipelines) continue;
         if (job.global_batch / micro_batch < pipelines) break;
-        grids.push_back({stages, pipelines, micro_batch});
+        const Grid grid{stages, pipelines, micro_batch};
+        if (allows(problem.rules(), grid, job)) grids.push_back(grid);
       }
     }
   }
   return grids;
+}
+
+bool is_same(const Plan& a, const Plan& b) {
+  return a.devices == b.devices && a.layers == b.layers && a.micro_batches == b.micro_batches &&
+         a.in_flight == b.in_flight && a.family == b.family && a.orders == b.orders &&
+         a.recompute == b.recompute && a.activation_codecs == b.activation_codecs &&
+         a.reductions == b.reductions && a.coordinator_site == b.coordinator_site;
+}
+
+std::optional<Plan> as_admitted(const Topology& topology, const Job& job,
+                                const SearchOptions& options, Plan plan) {
+  const GridLimits& limits = options.limits;
+  const int micro_batch = limits.micro_batch > 0 ? limits.micro_batch : job.micro_batch;
+  const auto is_other = [](int limit, int value) { return limit > 0 && limit != value; };
+  if (is_other(limits.stages, plan.stages()) || is_other(limits.pipelines, plan.pipelines()) ||
+      is_other(micro_batch, plan.micro_batch) || !allows(options.rules, grid_of(plan), job)) {
+    return std::nullopt;
+  }
+  const Result<std::vector<char>> admitted = admitted_devices(topology, options.devices);
+  if (!admitted || !uses_only(plan, *admitted)) return std::nullopt;
+  std::set<int> sites;
+  for (const std::vector<int>& row : plan.devices) {
+    for (const int device : row) sites.insert(topology.site_of(device));
+  }
+  const int sites_max = options.devices.sites_max;
+  if (sites_max > 0 && sites.size() > static_cast<std::size_t>(sites_max)) return std::nullopt;
+  plan = restricted(options.rules.expressible, std::move(plan), job);
+  if (!keeps(options.rules, plan, job) || !check_memory(plan, topology, job)) return std::nullopt;
+  return plan;
 }
 
 Result<SearchResult> search_plan(const Topology& topology, const Job& job,

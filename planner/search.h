@@ -4,7 +4,8 @@
 //
 // All grids whose lower bound does not already lose get structured candidates; the best of them
 // are bred in rounds, fewer grids and more effort each round. The best plans by the closed form
-// (T1) are judged by simulation (T3), and the best of those is the answer.
+// (T1) are judged by simulation (T3), beside plans that others made, and refined; the best of those
+// is the answer.
 //
 // Deterministic: work is cut into tasks seeded by (seed, grid, round, island) and merged in order;
 // the thread count changes nothing. should_stop is asked between rounds only; `interrupted` is
@@ -13,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,10 @@ struct SearchOptions {
   std::function<bool()> should_stop = {};
   std::function<bool()> interrupted = {};
   std::function<void(const SearchProgress&)> on_round = {};
+  PlanRules rules = {};  // what every plan keeps to
+  /// Plans of this job that are simulated beside the search's own, and refined where they are good:
+  /// those that limits and rules allow, restricted to what is expressible.
+  std::vector<Plan> seeds = {};
 };
 
 struct SearchResult {
@@ -62,13 +68,22 @@ struct SearchResult {
   std::size_t simulations = 0;
 };
 
-/// All grids within the limits whose micro-batches divide the batch and whose devices exist.
+/// All grids within the limits and the problem's rules whose micro-batches divide the batch and
+/// whose devices exist.
 std::vector<Grid> possible_grids(const Problem& problem, const GridLimits& limits);
 
+/// Whether two plans say the same of one job.
+bool is_same(const Plan& a, const Plan& b);
+
+/// The plan as a search with these options may choose it: restricted to what is expressible;
+/// nothing where limits, rules or memory forbid it. `options` must name devices that exist.
+std::optional<Plan> as_admitted(const Topology& topology, const Job& job,
+                                const SearchOptions& options, Plan plan);
+
 /// Errors: kInvalid when the device limits name something unknown. kInfeasible when no admitted
-/// device has the precision's speed, when the limits admit no grid, when the job fits no grid's
-/// memory, or when no plan found is cheap enough; the message names the constraint, the hint what
-/// would help.
+/// device (or not a pinned one) has the precision's speed, when limits and rules admit no grid,
+/// when the job fits no grid's memory, or when no plan found is cheap enough; the message names the
+/// constraint, the hint what would help.
 Result<SearchResult> search_plan(const Topology& topology, const Job& job,
                                  const SearchOptions& options);
 

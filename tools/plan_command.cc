@@ -4,12 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <thread>
 
 #include "core/file.h"
@@ -18,63 +15,19 @@
 #include "core/quantity.h"
 #include "netsim/cluster_file.h"
 #include "planner/baselines.h"
-#include "planner/search.h"
 #include "planner/trade_off.h"
 #include "tools/command.h"
 #include "tools/dtfm_command.h"
-#include "tools/median.h"
 #include "tools/plan_explain.h"
-#include "tools/plan_export.h"
+#include "tools/plan_from.h"
+#include "tools/plan_policies.h"
 #include "tools/tables.h"
 
 namespace longhaul {
 namespace {
 
-constexpr int kRandomPlans = 20;
-constexpr std::size_t kAlternatives = 4;
-
-struct Options {
-  std::string cluster;
-  std::string trace;
-  std::string devices;
-  std::string job;
-  std::string policy = "search";
-  std::string target;  // the trainer that is to run the plan; empty: ours
-  std::string output = "plan.yaml";
-  bool baselines = false;
-  bool json = false;
-  std::uint64_t seed = 1;
-  int threads = 0;
-  double effort = 1;
-  std::string time_limit;
-  GridLimits limits;
-  DeviceLimits devices_used;
-  double max_cost = 0;  // US dollars of a billion tokens; 0: any
-  bool explain = false;
-  std::string objective = "time";
-  DtfmCommandOptions dtfm;  // what only --objective dtfm reads
-};
-
-/// A policy's plan, as it is compared and written.
-struct Outcome {
-  std::string policy;
-  JudgedPlan judged;
-  Bound bound;
-  std::int64_t evaluations = 0;
-  std::vector<const JudgedPlan*> others = {};  // search only: of other stages and pipelines
-  std::vector<const JudgedPlan*> front = {};   // --objective pareto only
-  std::vector<JudgedPlan> all = {};            // that those point into
-};
-
-Goal goal_of(const Options& options, const Job& job) {
-  Goal goal;
-  goal.cost = options.objective == "cost";
-  if (options.max_cost > 0) goal.usd_max = options.max_cost * job.tokens_per_step() / 1e9;
-  return goal;
-}
-
 /// The cluster file to use: the one given, or one written next to the plan from --trace.
-Result<std::string> cluster_file(const Options& options) {
+Result<std::string> cluster_file(const PlanOptions& options) {
   if (!options.cluster.empty()) return options.cluster;
   LH_ASSIGN(const Trace trace, load_trace(options.trace));
   const std::string path =
@@ -86,142 +39,16 @@ Result<std::string> cluster_file(const Options& options) {
   return path;
 }
 
-Result<Outcome> run_search(const Topology& topology, const Job& job, const Options& options,
-                           Seconds limit) {
-  ProgressLine progress;
-  SearchOptions search;
-  search.seed = options.seed;
-  search.threads = options.threads;
-  search.effort = options.effort;
-  search.limits = options.limits;
-  search.devices = options.devices_used;
-  search.goal = goal_of(options, job);
-  const auto start = std::chrono::steady_clock::now();
-  const auto elapsed = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  search.should_stop = [&] { return elapsed() > limit.value(); };
-  search.interrupted = [] { return InterruptFlag::signal() != 0; };
-  search.on_round = [&](const SearchProgress& at) {
-    std::string best = "nothing that fits";
-    if (std::isfinite(at.best_s)) best = format_duration(Seconds(at.best_s));
-    if (options.objective != "time" && std::isfinite(at.best_s)) {
-      best +=
-          fmt::format(" at {:.2f} USD a billion tokens", at.best_usd / job.tokens_per_step() * 1e9);
-    }
-    progress.show(fmt::format(
-        "round {} of {}: best {} ({} x {}, micro-batch {}), bound {}, {} evaluations, {:.1f} s",
-        at.round, at.rounds, best, at.grid.stages, at.grid.pipelines, at.grid.micro_batch,
-        format_duration(Seconds(at.bound_s)), at.evaluations, elapsed()));
-  };
-  progress.show("searching: bounds and structured placements of every grid");
-  const bool pareto = options.objective == "pareto";
-  Expressible wanted;
-  if (const std::optional<ExportTarget> target = export_target(options.target)) {
-    LH_ASSIGN(wanted, expressible_by(*target, topology, job));
-  }
-  LH_ASSIGN(SearchResult found, pareto ? search_trade_offs(topology, job, search)
-                                       : search_expressible(topology, job, search, wanted));
-  Outcome outcome;
-  outcome.others = alternatives(found, search.goal, kAlternatives);
-  if (pareto) outcome.front = non_dominated(found.judged);
-  outcome.policy = "search";
-  outcome.judged = std::move(found.best);
-  outcome.bound = found.bound;
-  outcome.evaluations = found.evaluations;
-  outcome.all = std::move(found.judged);  // keeps its elements where they are
-  return outcome;
-}
-
-Result<Outcome> run_policy(const std::string& policy, const Topology& topology, const Job& job,
-                           const Options& options, Seconds limit) {
-  if (policy == "search") return run_search(topology, job, options, limit);
-  const PolicyOptions policy_options{options.seed, options.threads, options.limits,
-                                     options.devices_used};
-  LH_ASSIGN(JudgedPlan judged, baseline_plan(policy, topology, job, policy_options));
-  return Outcome{policy, std::move(judged), {}, 0};
-}
-
-/// The other policies' simulated steps, for the comparison.
-struct Baseline {
-  std::string name;
-  double step_s = 0;
-  std::string grid;
-  std::string missing;  // why there is none
-};
-
-std::string grid_text(const Plan& plan) {
-  return fmt::format("{} x {}, micro-batch {}, {}", plan.stages(), plan.pipelines(),
-                     plan.micro_batch, name_of(plan.family));
-}
-
-std::vector<Baseline> run_baselines(const Topology& topology, const Job& job,
-                                    const Options& options) {
-  const PolicyOptions policy_options{options.seed, options.threads, options.limits,
-                                     options.devices_used};
-  std::vector<Baseline> baselines;
-  ProgressLine progress;
-  const auto add = [&](const std::string& name, const Result<JudgedPlan>& judged) {
-    if (judged) {
-      baselines.push_back({name, judged->step.step.value(), grid_text(judged->plan), ""});
-    } else {
-      baselines.push_back({name, 0, "", judged.error().message});
-    }
-  };
-  std::optional<Plan> ranked;
-  for (const std::string_view name : baseline_names()) {
-    if (name == "random") continue;  // below, many of them
-    progress.show(fmt::format("baseline: {}", name));
-    const Result<JudgedPlan> judged = baseline_plan(name, topology, job, policy_options);
-    add(std::string(name), judged);
-    if (name == "rank-order" && judged) ranked = judged->plan;
-  }
-  if (!ranked) {
-    baselines.push_back({"random", 0, "", "it takes rank order's grid, which has none"});
-    return baselines;
-  }
-  progress.show("baseline: random");
-  const Result<std::vector<JudgedPlan>> random =
-      random_plans(topology, job, policy_options, *ranked, kRandomPlans);
-  if (!random) {
-    baselines.push_back({"random", 0, "", random.error().message});
-    return baselines;
-  }
-  std::vector<double> steps;
-  for (const JudgedPlan& judged : *random) steps.push_back(judged.step.step.value());
-  std::sort(steps.begin(), steps.end());
-  const std::string grid = grid_text(random->front().plan);
-  baselines.push_back({fmt::format("random, median of {}", kRandomPlans), median(steps), grid, ""});
-  baselines.push_back({fmt::format("random, best of {}", kRandomPlans), steps.front(), grid, ""});
-  return baselines;
-}
-
-std::string baseline_table(const Outcome& ours, const std::vector<Baseline>& baselines) {
-  const double step = ours.judged.step.step.value();
-  std::vector<std::vector<std::string>> rows = {{"policy", "step", "ours / its", "grid"}};
-  rows.push_back(
-      {ours.policy, format_duration(ours.judged.step.step), "1.000", grid_text(ours.judged.plan)});
-  for (const Baseline& baseline : baselines) {
-    if (!baseline.missing.empty()) {
-      rows.push_back({baseline.name, "none", "", baseline.missing});
-      continue;
-    }
-    rows.push_back({baseline.name, format_duration(Seconds(baseline.step_s)),
-                    fmt::format("{:.3f}", step / baseline.step_s), baseline.grid});
-  }
-  return "simulated step of each policy\n" + aligned(rows);
-}
-
 std::string json_text(const Outcome& outcome, const Topology& topology, const Job& job,
                       const std::vector<Baseline>& baselines, const Explanation* explanation,
-                      const std::string& path) {
+                      const PlanOptions& options) {
   const Plan& plan = outcome.judged.plan;
   const double step = outcome.judged.step.step.value();
   using Json = nlohmann::ordered_json;
   Json out;
   out["version"] = 1;
   out["policy"] = outcome.policy;
-  out["plan_file"] = path;
+  out["plan_file"] = options.output;
   out["step_s"] = step;
   out["tokens_per_s"] = job.tokens_per_step() / step;
   out["usd_per_step"] = outcome.judged.step.usd;
@@ -244,6 +71,7 @@ std::string json_text(const Outcome& outcome, const Topology& topology, const Jo
       names.push_back(topology.devices[static_cast<std::size_t>(device)].name);
     out["devices"].push_back(std::move(names));
   }
+  if (outcome.from) out["from"] = Json::parse(warm_start_json(outcome, options, topology));
   for (const Baseline& baseline : baselines) {
     nlohmann::ordered_json entry = {{"policy", baseline.name}};
     if (baseline.missing.empty()) {
@@ -265,7 +93,7 @@ std::string json_text(const Outcome& outcome, const Topology& topology, const Jo
 }
 
 /// Whether the options about money can be answered.
-Result<void> check_prices(const Topology& topology, const Options& options) {
+Result<void> check_prices(const Topology& topology, const PlanOptions& options) {
   if (options.objective == "time" && options.max_cost == 0) return {};
   if (options.policy != "search") {
     return invalid(fmt::format("policy {} knows no prices", options.policy),
@@ -287,7 +115,7 @@ Result<void> check_prices(const Topology& topology, const Options& options) {
 }
 
 /// Whether a plan for another trainer is made.
-Result<void> check_target(const Options& options) {
+Result<void> check_target(const PlanOptions& options) {
   if (options.target.empty()) return {};
   if (options.policy != "search" || options.objective == "pareto") {
     return invalid("--for goes with --policy search and --objective time or cost",
@@ -296,7 +124,20 @@ Result<void> check_target(const Options& options) {
   return {};
 }
 
-Result<void> make_plan(const Options& options) {
+/// Whether what only the search knows goes with the rest.
+Result<void> check_search_options(const PlanOptions& options) {
+  if (options.policy != "search" && (!options.pins.empty() || !options.from.empty())) {
+    return invalid(fmt::format("policy {} knows no pins and no plan in use", options.policy),
+                   "--pin and --from go with --policy search");
+  }
+  if (options.objective == "pareto" && !options.from.empty()) {
+    return invalid("--from makes one plan, --objective pareto several",
+                   "--objective time or cost, with --max-cost for a price between");
+  }
+  return {};
+}
+
+Result<void> make_plan(const PlanOptions& options) {
   Seconds limit = Seconds::infinity();
   if (!options.time_limit.empty()) {
     Result<Seconds> parsed = parse_duration(options.time_limit);
@@ -312,10 +153,11 @@ Result<void> make_plan(const Options& options) {
   LH_TRY(admitted_devices(topology, options.devices_used));
   LH_TRY(check_prices(topology, options));
   LH_TRY(check_target(options));
+  LH_TRY(check_search_options(options));
   // Whether the plan can be written is known before the search, not after it.
   LH_TRY(check_writable(options.output));
   const InterruptFlag interrupt;
-  LH_ASSIGN(const Outcome outcome, run_policy(options.policy, topology, job, options, limit));
+  LH_ASSIGN(const Outcome outcome, run_policy(topology, job, options, limit));
   const Plan& plan = outcome.judged.plan;
   const StepResult& step = outcome.judged.step;
 
@@ -339,7 +181,7 @@ Result<void> make_plan(const Options& options) {
   }
   if (options.json) {
     fmt::print("{}", json_text(outcome, topology, job, baselines,
-                               options.explain ? &explanation : nullptr, options.output));
+                               options.explain ? &explanation : nullptr, options));
     return {};
   }
   fmt::print("{}\n", headline(topology, job));
@@ -355,6 +197,7 @@ Result<void> make_plan(const Options& options) {
                alternatives_text(outcome.judged, outcome.others, job, goal_of(options, job)),
                explanation_text(explanation, topology));
   }
+  if (outcome.from) fmt::print("\n{}", warm_start_text(outcome, options, topology));
   if (!outcome.front.empty()) fmt::print("\n{}", pareto_text(outcome.front, topology, job));
   if (!baselines.empty()) fmt::print("\n{}", baseline_table(outcome, baselines));
   fmt::print("\nplan {}\n", options.output);
@@ -369,7 +212,7 @@ std::vector<std::string> policy_names() {
 
 /// The options that belong to --objective dtfm alone; it shares --stages, --seed, --threads,
 /// --effort, --time-limit and --json.
-void add_dtfm_options(CLI::App& command, Options& options) {
+void add_dtfm_options(CLI::App& command, PlanOptions& options) {
   command
       .add_option("--objective", options.objective,
                   "what to make small: a simulated step's time, its cost, both (a table; the "
@@ -392,15 +235,16 @@ void add_dtfm_options(CLI::App& command, Options& options) {
       ->check(not_a_number);
 }
 
-Result<void> plan_by_dtfm(const Options& options) {
+Result<void> plan_by_dtfm(const PlanOptions& options) {
   if (!options.job.empty() || !options.cluster.empty() || !options.trace.empty()) {
     return invalid("--objective dtfm reads two matrices, no --job, --cluster or --trace",
                    "for a plan of a job by DT-FM's objective: --policy dtfm");
   }
-  if (options.explain || options.max_cost > 0 || !options.target.empty() ||
-      !text_of(options.devices_used).empty()) {
+  if (options.explain || options.max_cost > 0 || !options.target.empty() || !options.pins.empty() ||
+      !options.from.empty() || !text_of(options.devices_used).empty()) {
     return invalid(
-        "--objective dtfm knows no --explain, --max-cost, --for, --exclude or --max-sites",
+        "--objective dtfm knows no --explain, --max-cost, --for, --from, --pin, --exclude or "
+        "--max-sites",
         "they go with a plan of a job");
   }
   DtfmCommandOptions dtfm = options.dtfm;
@@ -420,7 +264,7 @@ void add_plan_command(CLI::App& app, int& exit_status) {
       app.add_subcommand("plan", "assign a job's stages and replicas to a cluster's devices");
   add_plan_export(*command, exit_status);
   add_plan_compare(*command, exit_status);
-  const auto options = std::make_shared<Options>();  // owned by the callback below
+  const auto options = std::make_shared<PlanOptions>();  // owned by the callback below
   CLI::Option* cluster = command->add_option("--cluster", options->cluster, "cluster file (YAML)");
   CLI::Option* trace =
       command->add_option("--trace", options->trace, "network trace (CSV), with --devices");
@@ -454,6 +298,18 @@ void add_plan_command(CLI::App& app, int& exit_status) {
       ->allow_extra_args(false);
   command->add_option("--max-sites", options->devices_used.sites_max, "sites that a plan may span")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--pin", options->pins,
+                   "use a device, at a stage, such as oregon-1/0=0 or oregon-1/0=last; may be "
+                   "repeated")
+      ->allow_extra_args(false);
+  CLI::Option* from = command->add_option(
+      "--from", options->from, "the plan in use: says whether moving to another one pays");
+  command->add_option("--horizon", options->horizon, "with --from: how long the new plan will run")
+      ->needs(from)
+      ->capture_default_str();
+  command->add_flag("!--no-seeds", options->seeds,
+                    "look at no plans of the quick baselines, only at the search's own");
   command->add_option("--max-cost", options->max_cost, "most USD that a billion tokens may cost")
       ->check(CLI::PositiveNumber)
       ->check(not_a_number);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "planner/search.h"
 #include "tests/core/fixtures.h"
 
 namespace longhaul {
@@ -28,7 +29,7 @@ TEST(Expressible, a_grid_must_divide_what_is_to_be_equal) {
   const Expressible alone{.one_stage = true};
   EXPECT_TRUE(allows(alone, {1, 4, 1}, job));
   EXPECT_FALSE(allows(alone, {2, 4, 1}, job));
-  EXPECT_TRUE(allows({}, {4, 5, 1}, job));
+  EXPECT_TRUE(allows(Expressible{}, {4, 5, 1}, job));
 }
 
 TEST(Expressible, a_restricted_plan_keeps_its_devices_and_grid) {
@@ -57,8 +58,8 @@ TEST(Expressible, every_plan_that_the_search_judges_is_as_wanted) {
   set_link(topology, 1, 2, Seconds(0.5), bytes_per_second(80));
   const Job job = unit_job(6, 12);
   const Expressible wanted{.equal_shares = true, .equal_layers = true, .own_depths = true};
-  const SearchOptions options{.seed = 3, .effort = 0.05};
-  const Result<SearchResult> found = search_expressible(topology, job, options, wanted);
+  const Result<SearchResult> found =
+      search_plan(topology, job, {.seed = 3, .effort = 0.05, .rules = {.expressible = wanted}});
   ASSERT_TRUE(found) << found.error().text();
   for (const JudgedPlan& judged : found->judged) {
     const Plan& plan = judged.plan;
@@ -70,11 +71,6 @@ TEST(Expressible, every_plan_that_the_search_judges_is_as_wanted) {
     EXPECT_LE(found->best.step.step, judged.step.step);
   }
   EXPECT_LE(found->bound.seconds, found->best.step.step.value());
-  // Nothing asked: the search itself.
-  const Result<SearchResult> free = search_expressible(topology, job, options, {});
-  const Result<SearchResult> plain = search_plan(topology, job, options);
-  ASSERT_TRUE(free && plain);
-  EXPECT_EQ(free->best.step.step, plain->best.step.step);
 }
 
 TEST(Expressible, what_fits_only_with_other_layers_is_infeasible) {
@@ -82,13 +78,15 @@ TEST(Expressible, what_fits_only_with_other_layers_is_infeasible) {
   Topology topology = unit_topology({0, 0});
   topology.kinds[0].memory = bytes(10);
   const Job job = unit_job(2, 4);
-  const Result<SearchResult> found = search_expressible(
-      topology, job, {.effort = 0.05, .limits = {.stages = 2}}, {.equal_layers = true});
+  const Result<SearchResult> found = search_plan(
+      topology, job,
+      {.effort = 0.05, .limits = {.stages = 2}, .rules = {.expressible = {.equal_layers = true}}});
   ASSERT_FALSE(found);
   EXPECT_EQ(found.error().code, ErrorCode::kInfeasible);
   // A grid that no limit admits.
-  const Result<SearchResult> none = search_expressible(
-      topology, job, {.effort = 0.05, .limits = {.stages = 2}}, {.one_stage = true});
+  const Result<SearchResult> none = search_plan(
+      topology, job,
+      {.effort = 0.05, .limits = {.stages = 2}, .rules = {.expressible = {.one_stage = true}}});
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::kInfeasible);
 }

@@ -123,8 +123,11 @@ TEST(Cli, the_json_of_simulate_holds_the_documented_keys) {
   const TemporaryFolder folder;
   folder.write_samples();
   const json step = parsed(run_longhaul({"simulate", "plan.yaml", "--json"}, folder.path()));
-  EXPECT_EQ(keys_of(step), (std::vector<std::string>{"links", "step_s", "tasklets", "tokens_per_s",
-                                                     "usd_per_step", "version"}));
+  EXPECT_EQ(keys_of(step),
+            (std::vector<std::string>{"codecs", "links", "recompute", "reductions", "step_s",
+                                      "tasklets", "tokens_per_s", "usd_per_step", "version"}));
+  EXPECT_EQ(step["recompute"], false);
+  EXPECT_TRUE(step["codecs"].empty() && step["reductions"].empty());
   EXPECT_EQ(step["version"], 1);
   ASSERT_EQ(step["tasklets"].size(), 6u);  // two pipelines of three stages
   for (const json& tasklet : step["tasklets"]) {
@@ -143,6 +146,35 @@ TEST(Cli, the_json_of_simulate_holds_the_documented_keys) {
   for (const json& link : step["links"]) {
     EXPECT_EQ(keys_of(link), (std::vector<std::string>{"bytes_raw", "bytes_wire", "from", "to"}));
   }
+}
+
+TEST(Cli, simulate_does_and_shows_what_the_plan_chooses) {
+  const TemporaryFolder folder;
+  folder.write_samples();
+  folder.write("job.yaml", edited(edited(kJobText, "recompute: false", "recompute: auto"),
+                                  "{activations: bf16}", "{activations: auto, floor: int8}"));
+  folder.write("chosen.yaml", std::string(kPlanText) +
+                                  "recompute: true\n"
+                                  "codecs: [{between: [delft, riga], activations: none}]\n"
+                                  "reductions: [{stage: 1, shape: ring}]\n");
+  const RunResult shown = run_longhaul({"simulate", "chosen.yaml"}, folder.path());
+  EXPECT_TRUE(
+      shown.out.contains("3 stages x 2 pipelines\n"
+                         "  recompute                  yes\n"
+                         "  activations delft - riga  none\n"
+                         "  gradients of stage 1      ring\n"))
+      << shown.out;
+  const json chosen = parsed(run_longhaul({"simulate", "chosen.yaml", "--json"}, folder.path()));
+  EXPECT_EQ(chosen["recompute"], true);
+  EXPECT_EQ(chosen["codecs"], json::parse(R"([{"between": ["delft", "riga"],
+                                               "activations": "none"}])"));
+  ASSERT_EQ(chosen["reductions"].size(), 3u);
+  EXPECT_EQ(chosen["reductions"][1],
+            json::parse(R"({"stage": 1, "shape": "ring", "shares": [], "codec": "none"})"));
+  // Recomputing takes a third of the forwards and backwards more.
+  const json plain = parsed(run_longhaul({"simulate", "plan.yaml", "--json"}, folder.path()));
+  EXPECT_GT(chosen["tasklets"][0]["compute_s"].get<double>(),
+            1.3 * plain["tasklets"][0]["compute_s"].get<double>());
 }
 
 struct Outputs {

@@ -158,7 +158,7 @@ TEST_F(PlanOptions, explain_is_the_same_in_json) {
   for (const std::string part : {"fill_s", "steady_s", "exchange_s", "commit_s", "update_s"})
     parts += explained["closed_form"][part].get<double>();
   EXPECT_NEAR(parts, explained["closed_form"]["total_s"], 1e-9);
-  EXPECT_EQ(explained["bounds"].size(), 2u);
+  EXPECT_EQ(explained["bounds"].size(), 3u);
   EXPECT_EQ(explained["memory"].size(),
             found["stages"].get<std::size_t>() * found["pipelines"].get<std::size_t>());
   EXPECT_EQ(explained["links"], nlohmann::json::array());
