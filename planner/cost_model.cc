@@ -559,6 +559,7 @@ Plan Evaluator::finish(const Candidate& candidate) {
   plan.micro_batches = share_micro_batches(fills_, periods_, static_cast<int>(batches_));
   const int most = *std::max_element(plan.micro_batches.begin(), plan.micro_batches.end());
   plan.family = ScheduleFamily::kOneForwardOneBackward;
+  plan.recompute = problem_.job().recompute == Recompute::kYes;
   for (const int depth : in_flight_) plan.in_flight.push_back(std::min(depth, most));
   commit_time(candidate, &plan.coordinator_site);
   const Expressible& rules = problem_.rules().expressible;

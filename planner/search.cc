@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "core/quantity.h"
+#include "planner/codec_choice.h"
 #include "planner/layouts.h"
 #include "planner/parallel.h"
 #include "planner/placement_search.h"
@@ -142,8 +143,19 @@ class Search {
       });
     });
     if (admitted_of_.empty()) admitted_of_.push_back(sites_of_pins(all));
-    for (const std::vector<char>& choice : admitted_of_) {
-      problems_.emplace_back(topology_, job_, choice, closed_form_goal_, options_.rules);
+    // Where the job leaves it open, with recomputation and without.
+    jobs_ = {job_};
+    if (job_.recompute == Recompute::kAuto) {
+      jobs_.push_back(job_);
+      jobs_[0].recompute = Recompute::kNo;
+      jobs_[1].recompute = Recompute::kYes;
+      const std::vector<std::vector<char>> choices = admitted_of_;
+      admitted_of_.insert(admitted_of_.end(), choices.begin(), choices.end());
+    }
+    const std::size_t choices = admitted_of_.size() / jobs_.size();
+    for (std::size_t c = 0; c < admitted_of_.size(); ++c) {
+      problems_.emplace_back(topology_, jobs_[c / choices], admitted_of_[c], closed_form_goal_,
+                             options_.rules);
     }
     return {};
   }
@@ -395,8 +407,8 @@ class Search {
       result_.judged[i].closed_form_s = closed_form_s[i];
     add_seeds(origins);
     refine_best(origins);
-    const JudgedPlan* best = nullptr;
-    for (const JudgedPlan& judged : result_.judged) {
+    JudgedPlan* best = nullptr;
+    for (JudgedPlan& judged : result_.judged) {
       if (judged.step.usd > options_.goal.usd_max) continue;
       if (best == nullptr || value_of(judged, options_.goal) < value_of(*best, options_.goal)) {
         best = &judged;
@@ -408,6 +420,8 @@ class Search {
       }
       return std::unexpected(too_dear());
     }
+    const Problem problem(topology_, job_, {}, options_.goal, options_.rules);
+    *best = finer_codecs(problem, std::move(*best));
     result_.best = *best;
     return std::move(result_);
   }
@@ -565,6 +579,7 @@ class Search {
   const std::string limits_;                    // on devices, for messages
   const std::string pins_;                      // for messages
   std::vector<std::vector<char>> admitted_of_;  // by choice of sites: devices
+  std::vector<Job> jobs_;                       // one, or without recomputation and with
   std::deque<Problem> problems_;
   std::deque<Layouts> layouts_;  // by choice of sites, as the problems
   std::vector<Branch> branches_;

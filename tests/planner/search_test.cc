@@ -70,10 +70,6 @@ double brute_force(const Topology& topology, const Job& job,
   return best;
 }
 
-double step_of(const Plan&, const StepResult& step) {
-  return step.step.value();
-}
-
 TEST(Search, comes_within_three_percent_of_brute_force_where_devices_are_limited) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     const Topology topology = small_cluster(seed);
