@@ -73,7 +73,8 @@ StageTime stage_time(const Job& job, const StageShape& stage, int micro_batch,
   const StageWork work = stage_work(job.model, stage, micro_batch);
   const double again = job.recompute == Recompute::kYes ? work.recompute.value() : 0;
   return {work.forward.value() * seconds_per_flop + overhead,
-          (work.backward.value() + again) * seconds_per_flop + overhead * (job.recompute == Recompute::kYes ? 2 : 1)};
+          (work.backward.value() + again) * seconds_per_flop +
+              overhead * (job.recompute == Recompute::kYes ? 2 : 1)};
 }
 
 double boundary_wire_bytes(const Problem& problem, int micro_batch, int device, int next) {

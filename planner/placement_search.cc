@@ -228,9 +228,9 @@ void place_pins(const Evaluator& evaluator, std::vector<int>& cells) {
     bool is_near = false;
     for (std::size_t cell = at(pin.stage); cell < cells.size(); cell += stages) {
       if (is_kept(cell)) continue;
-      const bool near = is_idle ? evaluator.problem().site(cells[cell]) ==
-                                      evaluator.problem().site(pin.device)
-                                : cell / stages == from / stages;
+      const bool near =
+          is_idle ? evaluator.problem().site(cells[cell]) == evaluator.problem().site(pin.device)
+                  : cell / stages == from / stages;
       if (to < cells.size() && (is_near || !near)) continue;
       to = cell;
       is_near = near;

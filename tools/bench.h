@@ -47,6 +47,10 @@ int bench_kernels(bool quick, int threads);
 /// Whether emulated runs confirm the simulated order of our plan and the best baseline's, on 10
 /// small random clusters (quick: 2). Takes minutes and the whole machine.
 int bench_order(bool quick, int threads);
+/// Time, memory and quality of the search on clusters of 64 to 10,000 devices (quick: 1,024).
+int bench_scale(bool quick, int threads);
+/// The quality against 20 seeds at ten times the effort. Takes an hour.
+int bench_scale_full(int threads);
 /// Speed of the step simulation.
 int bench_netsim(bool quick, int threads);
 

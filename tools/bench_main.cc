@@ -23,7 +23,8 @@ constexpr Suite kSuites[] = {{"clusters", longhaul::bench_clusters, longhaul::be
                              {"kernels", longhaul::bench_kernels},
                              {"netsim", longhaul::bench_netsim},
                              {"order", longhaul::bench_order},
-                             {"planner", longhaul::bench_planner}};
+                             {"planner", longhaul::bench_planner},
+                             {"scale", longhaul::bench_scale, longhaul::bench_scale_full}};
 
 }  // namespace
 

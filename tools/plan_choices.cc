@@ -13,9 +13,9 @@ std::string choices_table(const Plan& plan, const Topology& topology, const Job&
   return rows.empty() ? "" : aligned(rows);
 }
 
-void add_choices(const Plan& plan, const Topology& topology, const Job& job,
-                 nlohmann::ordered_json& json) {
+std::string choices_json(const Plan& plan, const Topology& topology, const Job& job) {
   using Json = nlohmann::ordered_json;
+  Json json;
   const auto site = [&](int index) { return topology.sites[static_cast<std::size_t>(index)].name; };
   json["recompute"] = recomputes(plan, job);
   json["codecs"] = Json::array();
@@ -32,6 +32,7 @@ void add_choices(const Plan& plan, const Topology& topology, const Job& job,
     row["codec"] = name_of(reduction.codec);
     json["reductions"].push_back(std::move(row));
   }
+  return json.dump();
 }
 
 }  // namespace longhaul

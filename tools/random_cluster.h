@@ -37,7 +37,7 @@ struct CityClusterSize {
   int sites = 2;  // at most kCities
   int devices = 16;
 };
-inline constexpr int kCities = 40;
+inline constexpr int kCities = 100;
 std::string city_cluster_text(const CityClusterSize& size, std::uint64_t seed);
 Topology city_cluster(const CityClusterSize& size, std::uint64_t seed);
 

@@ -40,7 +40,7 @@ std::string json_text(const Topology& topology, const Job& job, const Plan& plan
   out["step_s"] = step.step.value();
   out["tokens_per_s"] = job.tokens_per_step() / step.step.value();
   out["usd_per_step"] = step.usd;
-  add_choices(plan, topology, job, out);
+  out.update(nlohmann::ordered_json::parse(choices_json(plan, topology, job)));
   for (std::size_t c = 0; c < step.tasklets.size(); ++c) {
     const int pipeline = static_cast<int>(c) / plan.stages();
     const int stage = static_cast<int>(c) % plan.stages();

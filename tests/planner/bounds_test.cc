@@ -395,5 +395,35 @@ TEST(Bounds, what_fits_no_memory_takes_for_ever) {
   EXPECT_EQ(bound.name, "the memory of 2 devices");
 }
 
+TEST(Bounds, of_many_grids_the_least_is_found_without_a_close_look_at_each) {
+  const Topology topology = shipped_cluster("ten-cities");
+  Job job = shipped_job("gpt3-xl");
+  job.model.layers = 96;
+  const Problem problem(topology, job);
+  const Bounds bounds(problem);
+  std::vector<Grid> grids;
+  for (int repeat = 0; repeat < 30; ++repeat) {
+    for (int stages = 1; stages <= 12; ++stages) {
+      for (int pipelines = 1; pipelines * stages <= 64; ++pipelines) {
+        grids.push_back({stages, pipelines, 1});
+      }
+    }
+  }
+  ASSERT_GT(grids.size(), 4000u);
+  const std::vector<Bound> all = bounds.of_each(grids, 2);
+  double least = all.front().seconds;
+  double closely = std::numeric_limits<double>::infinity();
+  const std::size_t once = grids.size() / 30;
+  for (std::size_t g = 0; g < grids.size(); ++g) least = std::min(least, all[g].seconds);
+  for (std::size_t g = 0; g < once; ++g) {
+    const double highest = bounds.lower(grids[g]).seconds;
+    closely = std::min(closely, highest);
+    EXPECT_LE(all[g].seconds, highest * (1 + 1e-12));
+  }
+  // No more than what a close look at all would give, and no less than compute alone.
+  EXPECT_LE(least, closely * (1 + 1e-12));
+  EXPECT_GE(least, bounds.compute({1, 64, 1}).seconds * 0.5);
+}
+
 }  // namespace
 }  // namespace longhaul
