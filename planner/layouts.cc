@@ -10,7 +10,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::size_t kStartsMax = 12;  // sites that chains start from
-constexpr std::size_t kStartsFew = 2;
+constexpr std::size_t kStartsFew = 4;
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -72,11 +72,15 @@ Layouts::Layouts(const Problem& problem) {
   const std::vector<int>& usable = problem.usable();
   rank_.assign(problem.topology().devices.size(), 0);
   for (std::size_t i = 0; i < usable.size(); ++i) rank_[at(usable[i])] = static_cast<int>(i);
-  std::vector<char> is_start(problem.topology().sites.size(), 0);
-  for (const int device : usable) {
-    const int site = problem.site(device);
-    if (is_start[at(site)] != 0 || orders_.size() == kStartsMax) continue;
-    is_start[at(site)] = 1;
+  // Chains start from the sites with the highest joint speed.
+  std::map<int, double> speed;
+  for (const int device : usable)
+    speed[problem.site(device)] += 1 / problem.seconds_per_flop(device);
+  std::vector<std::pair<double, int>> starts;
+  for (const auto& [site, sum] : speed) starts.emplace_back(-sum, site);
+  std::sort(starts.begin(), starts.end());
+  if (starts.size() > kStartsMax) starts.resize(kStartsMax);
+  for (const auto& [sum, site] : starts) {
     orders_.push_back(devices_along(problem, site_chain(problem, site)));
   }
   const int size = common_node_size(problem);
@@ -122,12 +126,15 @@ std::vector<Scored> Layouts::candidates(Evaluator& evaluator, std::size_t keep,
       breadth == Breadth::kAll ? orders_.size() : std::min(kStartsFew, orders_.size());
   for (std::size_t s = 0; s < starts; ++s) {
     const std::vector<int>& nearest = orders_[s];
+    const bool looks_at_all = breadth == Breadth::kAll;
     std::vector<int> fastest;
     std::copy_if(nearest.begin(), nearest.end(), std::back_inserter(fastest),
                  [&](int device) { return rank_[at(device)] < static_cast<int>(cells); });
     for (const Block& block : blocks_) {
+      // At the first look: blocks of one stage or of one pipeline, the fastest devices once.
+      if (!looks_at_all && block.stages > 1 && block.pipelines > 1) continue;
       for (const bool stages_along : {false, true}) {
-        add(fastest, block, stages_along);
+        if (looks_at_all || s == 0) add(fastest, block, stages_along);
         if (nearest.size() > cells) add(nearest, block, stages_along);
       }
     }

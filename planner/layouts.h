@@ -17,7 +17,7 @@ class Layouts {
  public:
   explicit Layouts(const Problem& problem);
 
-  /// How many layouts to look at: those from two sites, or from every site up to a dozen.
+  /// How many layouts to look at: the plainest from four sites, or all from a dozen.
   enum class Breadth { kFew, kAll };
   /// Layouts of the evaluator's grid with their layers split evenly. Best first, at most `keep`,
   /// no two of one value.

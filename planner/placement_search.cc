@@ -27,6 +27,10 @@ class Climber {
     }
     // Devices of one node stand together, to be taken together.
     std::sort(idle_.begin(), idle_.end());
+    idle_at_.resize(evaluator.problem().topology().sites.size());
+    for (std::size_t i = 0; i < idle_.size(); ++i) {
+      idle_at_[at(evaluator.problem().site(idle_[i]))].push_back(i);
+    }
   }
 
   const Candidate& candidate() const { return candidate_; }
@@ -120,6 +124,10 @@ class Climber {
     if (idle_.empty()) return swap_cells();
     a_ = rng_.index(candidate_.cells.size());
     b_ = rng_.index(idle_.size());
+    // Half of the time one of a site that the plan uses: of many sites most are none.
+    const int here = candidate_.cells[rng_.index(candidate_.cells.size())];
+    const std::vector<std::size_t>& near = idle_at_[at(evaluator_.problem().site(here))];
+    if (!near.empty() && rng_.chance(0.5)) b_ = near[rng_.index(near.size())];
     const std::size_t stages = at(evaluator_.grid().stages);
     const std::size_t most = std::min(stages - a_ % stages, idle_.size() - b_);
     length_ = rng_.chance(0.5) ? 1 : 1 + rng_.index(most);
@@ -202,6 +210,7 @@ class Climber {
   Candidate candidate_;
   Rng& rng_;
   std::vector<int> idle_;
+  std::vector<std::vector<std::size_t>> idle_at_;  // by site: where in idle_ its devices began
   std::vector<int> saved_cells_;
   Move saved_ = Move::kNone;
   std::size_t a_ = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -27,7 +28,7 @@ constexpr std::size_t kPopulation = 12;    // of a grid
 constexpr std::size_t kLookedAt = 2;       // layouts kept at the first look
 constexpr std::size_t kLookedAround = 24;  // grids whose neighbours are looked at as well
 constexpr std::size_t kJudged = 96;        // plans that are simulated
-constexpr double kJudgedTransfers = 2e7;   // transfers in all their simulations
+constexpr double kJudgedTransfers = 4e6;   // transfers in all their simulations
 constexpr std::size_t kRefined = 4;        // grids whose best plans are refined
 constexpr double kRefinedTransfers = 1.5e6;
 constexpr std::size_t kJudgedPerGrid = 3;
@@ -237,7 +238,7 @@ class Search {
     look_at(near);
     std::move(near.begin(), near.end(), std::back_inserter(branches_));
     sort_branches(branches_);
-    const std::size_t closer = std::min(kRounds[0].grids, branches_.size());
+    const std::size_t closer = choose_active(kRounds[0].grids);
     parallel_for(static_cast<int>(closer), options_.threads, [&](int b) {
       Branch& branch = branches_[static_cast<std::size_t>(b)];
       Evaluator evaluator(*branch.problem, branch.grid);
@@ -282,6 +283,17 @@ class Search {
     sort_branches(branches);
   }
 
+  /// Moves the branches to work on to the front and returns how many they are: the best, but of one
+  /// number of stages only a few while there are others, because such grids are much alike.
+  std::size_t choose_active(std::size_t most) {
+    const std::size_t alike = std::max<std::size_t>(2, most / 8);
+    std::map<int, std::size_t> taken;
+    std::stable_partition(branches_.begin(), branches_.end(), [&](const Branch& branch) {
+      return taken[branch.grid.stages]++ < alike;
+    });
+    return std::min(most, branches_.size());
+  }
+
   /// Bounds hold for simulated plans, which the closed form may undercut: only a simulated one
   /// rules a grid out. Does nothing unless the branch's best is better than what was simulated
   /// before.
@@ -307,7 +319,7 @@ class Search {
       branches_.erase(std::remove_if(branches_.begin() + 1, branches_.end(), loses),
                       branches_.end());
     }
-    const std::size_t active = std::min(round.grids, branches_.size());
+    const std::size_t active = choose_active(round.grids);
     const auto islands = static_cast<std::size_t>(round.islands);
     std::vector<Scored> offspring(active * islands);
     // An evaluation takes time in proportion to the cells.
