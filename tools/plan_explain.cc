@@ -62,6 +62,9 @@ std::string tiers_text(const Explanation& explanation) {
       "of its own\n",
       format_duration(explanation.pipeline), explanation.slowest_pipeline);
   text += fmt::format("  T3 simulation    {:>9}  the step\n", format_duration(explanation.step));
+  text +=
+      "left out of the search: ring and hierarchical all-reduces, which `launch` does not run yet, "
+      "and uneven shards\n";
   return text;
 }
 

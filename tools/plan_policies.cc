@@ -95,10 +95,13 @@ Result<Outcome> run_search(const Topology& topology, const Job& job, const PlanO
       best +=
           fmt::format(" at {:.2f} USD a billion tokens", at.best_usd / job.tokens_per_step() * 1e9);
     }
+    const std::string gap = std::isfinite(at.best_s)
+                                ? fmt::format(" (gap {:.0f} %)", 100 * (at.best_s / at.bound_s - 1))
+                                : "";
     progress.show(fmt::format(
-        "round {} of {}: best {} ({} x {}, micro-batch {}), bound {}, {} evaluations, {:.1f} s",
+        "round {} of {}: best {} ({} x {}, micro-batch {}), bound {}{}, {} evaluations, {:.1f} s",
         at.round, at.rounds, best, at.grid.stages, at.grid.pipelines, at.grid.micro_batch,
-        format_duration(Seconds(at.bound_s)), at.evaluations, elapsed()));
+        format_duration(Seconds(at.bound_s)), gap, at.evaluations, elapsed()));
   };
   if (options.seeds) {
     progress.show("looking at what the quick baselines plan");
