@@ -424,10 +424,35 @@ Result<PlanFile> parse_plan(std::string_view text, const std::string& name,
   return read_plan(std::move(file), topology, job);
 }
 
-Result<void> check_memory(const Plan& plan, const Topology& topology, const Job& planned) {
-  Job job = planned;
-  job.recompute = recomputes(plan, planned) ? Recompute::kYes : Recompute::kNo;
+Job resolved_job(const Plan& plan, const Job& job) {
+  Job resolved = job;
+  resolved.recompute = recomputes(plan, job) ? Recompute::kYes : Recompute::kNo;
+  return resolved;
+}
+
+std::vector<MemoryUse> memory_of(const Plan& plan, const Topology& topology, const Job& job) {
+  const Job resolved = resolved_job(plan, job);
   const std::vector<StageShape> shapes = stage_shapes(plan.layers);
+  std::vector<MemoryUse> memory;
+  for (int d = 0; d < plan.pipelines(); ++d) {
+    for (int i = 0; i < plan.stages(); ++i) {
+      const auto stage = static_cast<std::size_t>(i);
+      const bool is_greedy = plan.family == ScheduleFamily::kGreedy;
+      memory.push_back(memory_use(
+          resolved, topology.kind_of(plan.device(d, i)),
+          {.stage = shapes[stage],
+           .micro_batch = plan.micro_batch,
+           .in_flight =
+               std::min(plan.in_flight[stage], plan.micro_batches[static_cast<std::size_t>(d)]),
+           .pipelines = plan.pipelines(),
+           .for_weights = is_greedy ? peaks_of(plan.orders[stage]).for_weights : 0}));
+    }
+  }
+  return memory;
+}
+
+Result<void> check_memory(const Plan& plan, const Topology& topology, const Job& job) {
+  const std::vector<MemoryUse> memory = memory_of(plan, topology, job);
   double worst = 1;
   std::string message;
   std::string hint;
@@ -437,15 +462,7 @@ Result<void> check_memory(const Plan& plan, const Topology& topology, const Job&
       const DeviceKind& kind = topology.kind_of(device);
       const int in_flight = std::min(plan.in_flight[static_cast<std::size_t>(i)],
                                      plan.micro_batches[static_cast<std::size_t>(d)]);
-      const bool is_greedy = plan.family == ScheduleFamily::kGreedy;
-      const MemoryUse use = memory_use(
-          job, kind,
-          {.stage = shapes[static_cast<std::size_t>(i)],
-           .micro_batch = plan.micro_batch,
-           .in_flight = in_flight,
-           .pipelines = plan.pipelines(),
-           .for_weights =
-               is_greedy ? peaks_of(plan.orders[static_cast<std::size_t>(i)]).for_weights : 0});
+      const MemoryUse& use = memory[static_cast<std::size_t>(d * plan.stages() + i)];
       const double fill = use.total() / kind.memory;
       if (fill <= worst) continue;
       worst = fill;

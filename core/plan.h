@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/job.h"
+#include "core/model_math.h"
 #include "core/result.h"
 #include "core/topology.h"
 
@@ -148,6 +149,10 @@ Result<PlanFile> load_plan(const std::string& path, const Topology& topology, co
 Result<PlanFile> parse_plan(std::string_view text, const std::string& name,
                             const Topology& topology, const Job& job);
 
+/// The job with what it leaves to the plan filled in: recomputation.
+Job resolved_job(const Plan& plan, const Job& job);
+/// What each cell's device holds at its peak: [pipeline * P + stage].
+std::vector<MemoryUse> memory_of(const Plan& plan, const Topology& topology, const Job& job);
 /// Whether every device can hold its part; kInfeasible names the device, need and size of the
 /// worst.
 Result<void> check_memory(const Plan& plan, const Topology& topology, const Job& job);

@@ -14,21 +14,6 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-/// All forwards, then all backwards: each at the pace of the slowest stage or serialisation.
-double gpipe_period(std::span<const StageTime> stages, std::span<const HopTime> hops) {
-  double forward = 0;
-  double backward = 0;
-  for (const StageTime& stage : stages) {
-    forward = std::max(forward, stage.forward);
-    backward = std::max(backward, stage.backward);
-  }
-  for (const HopTime& hop : hops) {
-    forward = std::max(forward, hop.forward_send);
-    backward = std::max(backward, hop.backward_send);
-  }
-  return forward + backward;
-}
-
 }  // namespace
 
 Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(problem), grid_(grid) {

@@ -22,23 +22,15 @@ Link& link_of(Topology& topology, int from, int to) {
   return topology.links[at(from * topology.site_count() + to)];
 }
 
-std::vector<DeviceMemory> memory_of(const Topology& topology, const Job& job, const Plan& plan) {
-  const std::vector<StageShape> shapes = stage_shapes(plan.layers);
+std::vector<DeviceMemory> fullest_devices(const Topology& topology, const Job& job,
+                                          const Plan& plan) {
+  const std::vector<MemoryUse> uses = memory_of(plan, topology, job);
   std::vector<DeviceMemory> memory;
   for (int d = 0; d < plan.pipelines(); ++d) {
     for (int i = 0; i < plan.stages(); ++i) {
       const int device = plan.device(d, i);
-      const DeviceKind& kind = topology.kind_of(device);
-      const MemoryUse use =
-          memory_use(job, kind,
-                     {.stage = shapes[at(i)],
-                      .micro_batch = plan.micro_batch,
-                      .in_flight = std::min(plan.in_flight[at(i)], plan.micro_batches[at(d)]),
-                      .pipelines = plan.pipelines(),
-                      .for_weights = plan.family == ScheduleFamily::kGreedy
-                                         ? peaks_of(plan.orders[at(i)]).for_weights
-                                         : 0});
-      memory.push_back({device, i, use.total(), kind.memory});
+      memory.push_back(
+          {device, i, uses[at(d * plan.stages() + i)].total(), topology.kind_of(device).memory});
     }
   }
   std::stable_sort(memory.begin(), memory.end(), [](const DeviceMemory& a, const DeviceMemory& b) {
@@ -78,7 +70,8 @@ Result<Explanation> explain_plan(const Topology& topology, const Job& job, const
                                  const DeviceLimits& limits, int threads) {
   LH_ASSIGN(const std::vector<char> admitted, admitted_devices(topology, limits));
   Explanation explanation;
-  const Problem problem(topology, job, admitted);
+  const Job resolved = resolved_job(plan, job);
+  const Problem problem(topology, resolved, admitted);
   const Grid grid{plan.stages(), plan.pipelines(), plan.micro_batch};
   explanation.bounds = lower_bounds(problem, grid);
   std::stable_sort(explanation.bounds.begin(), explanation.bounds.end(),
@@ -113,7 +106,7 @@ Result<Explanation> explain_plan(const Topology& topology, const Job& job, const
 
   LH_ASSIGN(const StepResult step, simulate_step(topology, job, plan));
   explanation.step = step.step;
-  explanation.memory = memory_of(topology, job, plan);
+  explanation.memory = fullest_devices(topology, job, plan);
   explanation.links = busiest_links(topology, step);
 
   // Two simulations for each link: a higher rate, a lower latency.

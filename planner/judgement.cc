@@ -2,22 +2,27 @@
 
 #include <limits>
 #include <numeric>
-#include <optional>
 
 #include "planner/parallel.h"
 
 namespace longhaul {
 
-Result<std::vector<JudgedPlan>> judge(const Topology& topology, const Job& job,
-                                      std::vector<Plan> plans, int threads) {
-  std::vector<std::optional<Result<StepResult>>> steps(plans.size());
+std::vector<Result<StepResult>> simulate_all(const Topology& topology, const Job& job,
+                                             const std::vector<Plan>& plans, int threads) {
+  std::vector<Result<StepResult>> steps(plans.size());
   parallel_for(static_cast<int>(plans.size()), threads, [&](int p) {
     const auto slot = static_cast<std::size_t>(p);
     steps[slot] = simulate_step(topology, job, plans[slot]);
   });
+  return steps;
+}
+
+Result<std::vector<JudgedPlan>> judge(const Topology& topology, const Job& job,
+                                      std::vector<Plan> plans, int threads) {
+  std::vector<Result<StepResult>> steps = simulate_all(topology, job, plans, threads);
   std::vector<JudgedPlan> judged;
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    LH_ASSIGN(StepResult step, std::move(*steps[i]));
+    LH_ASSIGN(StepResult step, std::move(steps[i]));
     judged.push_back({std::move(plans[i]), std::move(step), 0});
   }
   return judged;

@@ -18,7 +18,11 @@ struct JudgedPlan {
   double closed_form_s = 0;  // T1; 0 for a plan that the closed form did not lead to
 };
 
-/// Simulates plans on several threads and returns them in the order given.
+/// The steps of plans, simulated on several threads, in the order given.
+std::vector<Result<StepResult>> simulate_all(const Topology& topology, const Job& job,
+                                             const std::vector<Plan>& plans, int threads);
+
+/// The same for plans that can all be simulated, else the first error.
 Result<std::vector<JudgedPlan>> judge(const Topology& topology, const Job& job,
                                       std::vector<Plan> plans, int threads);
 

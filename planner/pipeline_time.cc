@@ -30,14 +30,7 @@ double pipeline_period(std::span<const StageTime> stages, std::span<const HopTim
   return period;
 }
 
-double pipeline_closed_form(std::span<const StageTime> stages, std::span<const HopTime> hops,
-                            std::span<const int> in_flight, int micro_batches) {
-  const double fill = pipeline_fill(stages, hops);
-  const bool gpipe =
-      std::all_of(in_flight.begin(), in_flight.end(), [&](int k) { return k >= micro_batches; });
-  if (!gpipe) {
-    return fill + (micro_batches - 1) * pipeline_period(stages, hops, in_flight, micro_batches);
-  }
+double gpipe_period(std::span<const StageTime> stages, std::span<const HopTime> hops) {
   double forward = 0;
   double backward = 0;
   for (const StageTime& stage : stages) {
@@ -48,7 +41,18 @@ double pipeline_closed_form(std::span<const StageTime> stages, std::span<const H
     forward = std::max(forward, hop.forward_send);
     backward = std::max(backward, hop.backward_send);
   }
-  return fill + (micro_batches - 1) * (forward + backward);
+  return forward + backward;
+}
+
+double pipeline_closed_form(std::span<const StageTime> stages, std::span<const HopTime> hops,
+                            std::span<const int> in_flight, int micro_batches) {
+  const double fill = pipeline_fill(stages, hops);
+  const bool gpipe =
+      std::all_of(in_flight.begin(), in_flight.end(), [&](int k) { return k >= micro_batches; });
+  if (!gpipe) {
+    return fill + (micro_batches - 1) * pipeline_period(stages, hops, in_flight, micro_batches);
+  }
+  return fill + (micro_batches - 1) * gpipe_period(stages, hops);
 }
 
 std::vector<double> pipeline_recursion(std::span<const StageTime> stages,

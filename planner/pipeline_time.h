@@ -37,6 +37,10 @@ double pipeline_fill(std::span<const StageTime> stages, std::span<const HopTime>
 double pipeline_period(std::span<const StageTime> stages, std::span<const HopTime> hops,
                        std::span<const int> in_flight, int micro_batches);
 
+/// The same for GPipe: all forwards, then all backwards, each at the pace of the slowest stage or
+/// serialisation.
+double gpipe_period(std::span<const StageTime> stages, std::span<const HopTime> hops);
+
 /// Closed form of the makespan. GPipe (every K >= M): sum of forwards and forward hops, plus (M -
 /// 1) times the slowest forward or serialisation, and the same for backwards [Huang et al., NeurIPS
 /// 2019, with links as stages]; exact. In-order with smaller K: fill + (M - 1) x period, an

@@ -7,7 +7,6 @@
 
 #include "core/rng.h"
 #include "planner/greedy_schedule.h"
-#include "planner/parallel.h"
 #include "planner/schedule_choice.h"
 
 namespace longhaul {
@@ -191,13 +190,11 @@ JudgedPlan refine(const Problem& problem, JudgedPlan start, const RefinementOpti
                   [&](const Plan& plan) { return !keeps(problem.rules(), plan, problem.job()); });
     for (const Plan& plan : plans) transfers += transfers_of(plan);
     // A neighbour whose step cannot be simulated is none.
-    std::vector<std::optional<Result<StepResult>>> steps(plans.size());
-    parallel_for(static_cast<int>(plans.size()), options.threads, [&](int p) {
-      steps[at(p)] = simulate_step(problem.topology(), problem.job(), plans[at(p)]);
-    });
+    std::vector<Result<StepResult>> steps =
+        simulate_all(problem.topology(), problem.job(), plans, options.threads);
     for (std::size_t p = 0; p < plans.size(); ++p) {
-      if (!*steps[p]) continue;
-      JudgedPlan judged{std::move(plans[p]), std::move(**steps[p]), best.closed_form_s};
+      if (!steps[p]) continue;
+      JudgedPlan judged{std::move(plans[p]), *std::move(steps[p]), best.closed_form_s};
       auto [value, other] = value_of(judged, problem.goal());
       if (std::pair(value / (1 - gain), other) >= value_of(best, problem.goal())) continue;
       best = std::move(judged);

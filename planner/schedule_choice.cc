@@ -22,13 +22,14 @@ int longest_pipeline(const Plan& plan) {
 
 std::vector<int> memory_caps(const Problem& problem, const Plan& plan) {
   const std::vector<StageShape> shapes = stage_shapes(plan.layers);
+  const Job job = resolved_job(plan, problem.job());
   const int most = longest_pipeline(plan);
   std::vector<int> caps;
   for (int i = 0; i < plan.stages(); ++i) {
     const auto fits = [&](int cap) {
       for (int d = 0; d < plan.pipelines(); ++d) {
         const DeviceKind& kind = problem.topology().kind_of(plan.device(d, i));
-        const MemoryUse use = memory_use(problem.job(), kind,
+        const MemoryUse use = memory_use(job, kind,
                                          {.stage = shapes[at(i)],
                                           .micro_batch = plan.micro_batch,
                                           .in_flight = cap,

@@ -464,16 +464,12 @@ class Search {
       of_plans.push_back({static_cast<std::size_t>(choice - admitted_of_.begin()), grid_of(*plan)});
       plans.push_back(*std::move(plan));
     }
-    std::vector<std::optional<Result<StepResult>>> steps(plans.size());
-    parallel_for(static_cast<int>(plans.size()), options_.threads, [&](int p) {
-      const auto slot = static_cast<std::size_t>(p);
-      steps[slot] = simulate_step(topology_, job_, plans[slot]);
-    });
+    std::vector<Result<StepResult>> steps = simulate_all(topology_, job_, plans, options_.threads);
     for (std::size_t p = 0; p < plans.size(); ++p) {
-      if (!*steps[p]) continue;
+      if (!steps[p]) continue;
       ++result_.simulations;
       origins.push_back(of_plans[p]);
-      result_.judged.push_back({std::move(plans[p]), std::move(**steps[p]), 0});
+      result_.judged.push_back({std::move(plans[p]), *std::move(steps[p]), 0});
     }
   }
 

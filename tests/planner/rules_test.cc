@@ -10,26 +10,12 @@
 #include "planner/placement_search.h"
 #include "planner/search.h"
 #include "tests/core/fixtures.h"
+#include "tests/planner/small_cluster.h"
 
 namespace longhaul {
 namespace {
 
 using namespace fixtures;
-
-/// Four devices of four speeds at three sites with uneven links: a-1/0, a-2/0, b-1/0, c-1/0.
-Topology small_cluster(std::uint64_t seed) {
-  Rng rng("ruled cluster", seed);
-  Topology topology = unit_topology({0, 0, 1, 2});
-  for (DeviceKind& kind : topology.kinds) kind.rate.fill(flops_per_second(8 + 24 * rng.uniform()));
-  for (int a = 0; a < 3; ++a) {
-    for (int b = 0; b < 3; ++b) {
-      Link& link = link_of(topology, a, b);
-      link.latency = Seconds(a == b ? 0.01 : 0.1 + rng.uniform());
-      link.rate = bytes_per_second(a == b ? 1000 : 20 + 100 * rng.uniform());
-    }
-  }
-  return topology;
-}
 
 /// Calls `visit` with the closed form's plan of every grid, placement and layer split, made without
 /// any rules.
@@ -71,7 +57,7 @@ double step_of(const Topology& topology, const Job& job, const Plan& plan) {
 
 TEST(Pins, a_search_with_pins_comes_within_three_percent_of_brute_force) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-    const Topology topology = small_cluster(seed);
+    const Topology topology = small_cluster("ruled cluster", seed);
     const Job job = unit_job(4, 12);
     // The devices of two far sites, of which the second is last: plans have two stages or more.
     const std::vector<Pin> pins = {{2, 0}, {3, Pin::kLast}};
@@ -126,7 +112,7 @@ TEST(Pins, a_candidate_without_its_pins_is_worth_less_than_one_that_does_not_fit
 }
 
 TEST(Pins, sites_are_chosen_around_pinned_devices) {
-  const Topology topology = small_cluster(2);
+  const Topology topology = small_cluster("ruled cluster", 2);
   const Job job = unit_job(4, 12);
   const Result<SearchResult> found = search_plan(
       topology, job, {.effort = 0.05, .devices = {{}, 2}, .rules = {.pins = {{1, 0}, {3, 1}}}});
@@ -208,7 +194,7 @@ TEST(Pins, texts_that_pin_nothing_are_refused) {
 TEST(Rules, a_search_for_a_trainer_comes_within_five_percent_of_brute_force) {
   // The closed form of shallow depths is an estimate: further off than where depths are free.
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-    const Topology topology = small_cluster(seed);
+    const Topology topology = small_cluster("ruled cluster", seed);
     const Job job = unit_job(4, 12);
     for (const bool has_gpipe : {false, true}) {
       const Expressible wanted{.equal_shares = true,
@@ -254,7 +240,7 @@ TEST(Rules, memory_must_hold_the_trainers_own_depth) {
 }
 
 TEST(Seeds, a_better_plan_of_others_is_taken_where_limits_and_rules_allow_it) {
-  const Topology topology = small_cluster(3);
+  const Topology topology = small_cluster("ruled cluster", 3);
   const Job job = unit_job(4, 12);
   const Result<SearchResult> good = search_plan(topology, job, {.effort = 0.2});
   ASSERT_TRUE(good) << good.error().text();

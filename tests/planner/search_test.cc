@@ -13,26 +13,12 @@
 #include "planner/placement_search.h"
 #include "planner/policies.h"
 #include "tests/core/fixtures.h"
+#include "tests/planner/small_cluster.h"
 
 namespace longhaul {
 namespace {
 
 using namespace fixtures;
-
-/// Four devices of three speeds at three sites with uneven links.
-Topology small_cluster(std::uint64_t seed) {
-  Rng rng("small cluster", seed);
-  Topology topology = unit_topology({0, 0, 1, 2});
-  for (DeviceKind& kind : topology.kinds) kind.rate.fill(flops_per_second(8 + 24 * rng.uniform()));
-  for (int a = 0; a < 3; ++a) {
-    for (int b = 0; b < 3; ++b) {
-      Link& link = link_of(topology, a, b);
-      link.latency = Seconds(a == b ? 0.01 : 0.1 + rng.uniform());
-      link.rate = bytes_per_second(a == b ? 1000 : 20 + 100 * rng.uniform());
-    }
-  }
-  return topology;
-}
 
 /// The least value of a simulated plan over every grid, placement and layer split.
 double brute_force(const Topology& topology, const Job& job,
@@ -72,7 +58,7 @@ double brute_force(const Topology& topology, const Job& job,
 
 TEST(Search, comes_within_three_percent_of_brute_force_where_devices_are_limited) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-    const Topology topology = small_cluster(seed);
+    const Topology topology = small_cluster("small cluster", seed);
     const Job job = unit_job(4, 12);
     const Result<SearchResult> found =
         search_plan(topology, job, {.seed = seed, .effort = 0.05, .devices = {{"a-2"}, 2}});
@@ -93,7 +79,7 @@ TEST(Search, comes_within_three_percent_of_brute_force_where_devices_are_limited
 /// The small cluster with prices: 1 to 4 dollars an hour, and egress that a step notices.
 Topology priced_cluster(std::uint64_t seed) {
   Rng rng("prices", seed);
-  Topology topology = small_cluster(seed);
+  Topology topology = small_cluster("small cluster", seed);
   for (DeviceKind& kind : topology.kinds) kind.usd_per_hour = 1 + 3 * rng.uniform();
   for (Site& site : topology.sites) site.egress_usd_per_byte = 1e-5 * rng.uniform();
   return topology;
@@ -197,7 +183,7 @@ TEST(Search, infeasible_jobs_name_the_constraint) {
 }
 
 TEST(Search, limits_are_respected) {
-  const Topology topology = small_cluster(3);
+  const Topology topology = small_cluster("small cluster", 3);
   const Result<SearchResult> found =
       search_plan(topology, unit_job(4, 12), {.effort = 0.05, .limits = {2, 2, 3}});
   ASSERT_TRUE(found) << found.error().text();
@@ -207,7 +193,7 @@ TEST(Search, limits_are_respected) {
 }
 
 TEST(PlacementSearch, climbing_never_ends_above_its_start_and_keeps_a_valid_candidate) {
-  const Topology topology = small_cluster(5);
+  const Topology topology = small_cluster("small cluster", 5);
   const Job job = unit_job(4, 12);
   const Problem problem(topology, job);
   Evaluator evaluator(problem, {2, 1, 1});
