@@ -194,6 +194,18 @@ Reduction reduction_of(const Plan& plan, const Job& job, int stage) {
   return {.codec = job.gradients};
 }
 
+std::vector<int> reduction_devices(const Plan& plan, int stage) {
+  std::vector<int> devices;
+  const bool is_tied = stage == plan.stages();
+  for (const std::vector<int>& row : plan.devices) {
+    devices.push_back(is_tied ? row.back() : row[static_cast<std::size_t>(stage)]);
+  }
+  for (const std::vector<int>& row : plan.devices) {
+    if (is_tied) devices.push_back(row.front());
+  }
+  return devices;
+}
+
 bool recomputes(const Plan& plan, const Job& job) {
   return job.recompute == Recompute::kAuto ? plan.recompute : job.recompute == Recompute::kYes;
 }

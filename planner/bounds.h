@@ -12,7 +12,8 @@
 // relaxation: with whole layers and whole micro-batches, on devices that may be anywhere in the
 // region. The least T of all regions that cannot be refuted is the bound. See bounds_grid.h.
 //
-// Exchanges are those of the simulator: equal shards, each sent to its owner and back.
+// Exchanges are sharded, with any shares, or rings; hierarchical ones where the problem's rules
+// allow any.
 //
 // A Bounds is made once for a Problem, which must outlive it; any thread may use it.
 #pragma once
@@ -60,6 +61,7 @@ class Bounds {
   struct Distance {
     double round_trip_per_byte;  // seconds to send a byte there and one back
     double slower_per_byte;      // seconds a byte in the slower direction
+    double faster_per_byte;      // and in the faster
     double latency;              // one way
     double round_trip_latency;
     static Distance endless();

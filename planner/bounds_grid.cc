@@ -93,6 +93,8 @@ void GridBounds::measure_stages() {
       (head.forward + head.backward_input).value() * fastest.seconds_per_flop +
       hops * (2 * bounds_.overhead_ + (hops > 0 ? all.anywhere.round_trip_latency : 0));
   const double own_flops = (layer.forward + layer.backward).value();
+  path_ = model.layers * there_and_back + head_and_hops +
+          layer.backward_weight.value() * fastest.seconds_per_flop;
 
   for (const Bounds::Kind& kind : bounds_.kinds_) {
     layer_seconds_.push_back(layer_flops * kind.seconds_per_flop);
@@ -136,17 +138,43 @@ void GridBounds::measure_stages() {
   }
 }
 
-/// Whichever member of a group ends its last backward last, it then sends every owner a shard and
-/// waits for every owner's sum: to one on the other side of a cut and back. Its own part of the
-/// traffic passes its NIC, but for the members on its node.
+/// After its last backward a member j of a group of D waits for every shard, however unequal they
+/// are: a shard that is owned on the other side of a cut goes there and back, one that is owned on
+/// its own side goes to the others. With shares w that add up to 1, of b owners there and D - b
+/// here, the longest of them takes at least
+///   G / (b / round_trip + (D - b) / one_way)   for b as small as may be.
+/// (Of two members on two nodes, j sends its part of the one shard and the sum of the other over
+/// the same link, G in all.) A ring is no faster: D - 1 sums of G / D still go over each of its
+/// links. Its own part of the traffic passes its NIC, but for owners on its node: out what they do
+/// not own, or, if they own much, the sums of what they own to everybody else.
 GridBounds::Cost GridBounds::exchange_cost(const Region& where, const Distance& distance,
-                                           bool inside, int members) const {
+                                           bool inside, int members, int here) const {
   const double between = gradient_bytes(job_.gradients);
-  const double wire = problem_.topology().tcp.wire_factor / members;
-  const double across = wire * (inside ? 4 : between) * distance.round_trip_per_byte;
-  const int far = members - where.most_on_node;
-  const double own = far > 0 ? wire * std::min(between, 4.0) * (far + 1) / where.nic : 0;
-  return {std::max(across, own), across >= own ? distance.round_trip_latency : 0};
+  const double wire = problem_.topology().tcp.wire_factor;
+  const int same_side = std::min(here, members - 1);
+  const double longest = 1 / ((members - same_side) / distance.round_trip_per_byte +
+                              same_side / distance.faster_per_byte);
+  const bool shares_link = members == 2 && !(inside && where.most_on_node > 1);
+  const double across =
+      wire * (inside ? 4 : between) * (shares_link ? distance.faster_per_byte : longest);
+  const double far = members - where.most_on_node;
+  if (problem_.rules().any_all_reduce && !inside) {
+    const double piece = wire * between / most_hierarchical_messages(where, members);
+    return {std::min(across, piece * distance.round_trip_per_byte), distance.latency};
+  }
+  const double own = far > 0 ? wire * std::min(between, 4.0) * far / (far + 1) / where.nic : 0;
+  return {std::max(across, own), across >= own ? distance.latency : 0};
+}
+
+/// A hierarchical exchange of a group in S sites, at most m of it in one, cuts m pieces of S
+/// shards.
+double GridBounds::most_hierarchical_messages(const Region& where, int members) {
+  double most = members;
+  for (int sites = 2; sites <= std::min(static_cast<int>(where.sites.size()), members); ++sites) {
+    most = std::max(most,
+                    static_cast<double>(sites) * std::min(where.most_in_site, members - sites + 1));
+  }
+  return most;
 }
 
 void GridBounds::measure_exchanges() {
@@ -155,7 +183,10 @@ void GridBounds::measure_exchanges() {
     for (const Region& here : bounds_.regions_) {
       Cost cost;
       if (here.size() >= members) {
-        cost = exchange_cost(here, here.across, here.is_site(), members);
+        const int same_side =
+            here.is_site() ? 1
+                           : std::max(region(here.halves[0]).size(), region(here.halves[1]).size());
+        cost = exchange_cost(here, here.across, here.is_site(), members, same_side);
         for (const int half : here.halves) {
           if (half >= 0 && region(half).size() >= members) cost.lessen(costs[at(half)]);
         }
@@ -376,26 +407,34 @@ void GridBounds::runs_of_devices(int r, Runs& runs) {
   }
 }
 
-/// Pipelines across the region's cut, by the micro-batches that pass it both ways.
+/// Pipelines across the region's cut, by the micro-batches that pass it both ways. What crosses
+/// slowest passes one after the other; before the first of them, after the last of them, or both, a
+/// micro-batch goes through all stages and back, and in the end the first stage exchanges its
+/// gradients.
 void GridBounds::add_crossings(int r, Runs& runs) const {
   const Region& here = region(r);
   const ModelShape& model = job_.model;
   const double elements = static_cast<double>(grid_.micro_batch) * model.context * model.width;
   const double raw = element_bytes(job_.precision);
-  const double wire = problem_.topology().tcp.wire_factor;
-  const auto limit = [&](double bytes, double per_byte) {
-    const double seconds = bytes * wire * per_byte;
-    return seconds > 0 ? whole(window_ / seconds, batches_) : batches_;
+  const double bytes =
+      problem_.topology().tcp.wire_factor *
+      (here.is_site() ? elements * raw : codec_bytes(job_.activations, elements, raw).value());
+  const Exchange last = exchange(reduce_[at(r)], tied_[at(r)]);
+  const double besides = path_ + crossing_latency(r) + bytes * here.across.faster_per_byte +
+                         last.layer + last.rest[kFirst];
+  const auto limit = [&](double per_byte) {
+    if (besides > window_) return 0;
+    const double seconds = bytes * per_byte;
+    return seconds > 0 ? whole((window_ - besides) / seconds, batches_) : batches_;
   };
   if (here.is_site()) {
-    runs.push_back({limit(elements * raw, here.across.slower_per_byte), grid_.pipelines});
+    runs.push_back({limit(here.across.slower_per_byte), grid_.pipelines});
     return;
   }
-  const double bytes = codec_bytes(job_.activations, elements, raw).value();
   int before = 0;
   for (const Region::Crossing& crossing : here.crossings) {
     const int count = std::min(crossing.pipelines, grid_.pipelines) - before;
-    if (count > 0) runs.push_back({limit(bytes, crossing.slower_per_byte), count});
+    if (count > 0) runs.push_back({limit(crossing.slower_per_byte), count});
     before += std::max(count, 0);
   }
 }
@@ -465,18 +504,25 @@ bool GridBounds::possible(const Assumption& assumption, double seconds) {
     }
     return enough(runs, batches_);
   }
-  const auto far = [&](double round_trip_per_byte) {
+  const auto far = [&](const Region::Zone& zone) {
     Distance distance = here.across;
-    distance.round_trip_per_byte = round_trip_per_byte;
-    return exchange(exchange_cost(here, distance, false, grid_.pipelines),
-                    exchange_cost(here, distance, false, 2 * grid_.pipelines));
+    distance.round_trip_per_byte = zone.round_trip_per_byte;
+    const int same_side = region(here.halves[zone.half]).size();
+    // The other side of `half` is full of members of the stages that cross.
+    const int others = devices() - region(here.halves[assumption.half]).size() -
+                       (assumption.crossing_max - 1) * (grid_.pipelines - 1);
+    const bool is_half = assumption.crosses == Assumption::kBoth && zone.half == assumption.half;
+    const int most = is_half ? grid_.pipelines - std::max(1, others) : grid_.pipelines - 1;
+    return exchange(
+        exchange_cost(here, distance, false, grid_.pipelines, std::min(same_side, most)),
+        exchange_cost(here, distance, false, 2 * grid_.pipelines, same_side));
   };
   switch (assumption.crosses) {
     case Assumption::kNothing:
       break;
     case Assumption::kExchanges: {
       std::vector<Exchange> exchanges;
-      for (const auto& zone : here.zones) exchanges.push_back(far(zone.round_trip_per_byte));
+      for (const auto& zone : here.zones) exchanges.push_back(far(zone));
       prepare(window, std::move(exchanges), r);
       runs_of(r, runs);
       break;
@@ -494,7 +540,7 @@ bool GridBounds::possible(const Assumption& assumption, double seconds) {
       std::vector<Exchange> exchanges;
       crossing_.clear();
       for (const auto& zone : here.zones) {
-        crossing_.push_back(far(zone.round_trip_per_byte));
+        crossing_.push_back(far(zone));
         exchanges.push_back(zone.half == assumption.half ? near : crossing_.back());
       }
       prepare(window, std::move(exchanges), r);

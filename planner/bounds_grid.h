@@ -77,7 +77,10 @@ class GridBounds {
   int devices() const { return grid_.stages * grid_.pipelines; }
   void measure_stages();
   void measure_exchanges();
-  Cost exchange_cost(const Region& where, const Distance& distance, bool inside, int members) const;
+  /// `here`: of the members, as many at most stand on the side of the one that waits.
+  Cost exchange_cost(const Region& where, const Distance& distance, bool inside, int members,
+                     int here) const;
+  static double most_hierarchical_messages(const Region& where, int members);
   Exchange exchange(const Cost& reduce, const Cost& tied) const;
   double commit(const Assumption& assumption) const;
   double compute_alone(int r) const;
@@ -104,6 +107,11 @@ class GridBounds {
   void runs_of_devices(int r, Runs& runs);
   void runs_of(int r, Runs& runs, int depth = 0);
   void add_crossings(int r, Runs& runs) const;
+  /// There and back across the cut, beyond the nearest hop, which `path_` has.
+  double crossing_latency(int r) const {
+    const Region& all = region(static_cast<int>(bounds_.regions_.size()) - 1);
+    return region(r).across.round_trip_latency - all.anywhere.round_trip_latency;
+  }
   static void lower_to(Runs limits, Runs& runs);
 
   const Bounds& bounds_;
@@ -117,9 +125,10 @@ class GridBounds {
   std::vector<std::array<double, kParts>> rest_seconds_;  // overhead, and the head's
   std::vector<std::array<int, kParts>> fitting_layers_;
   std::vector<std::vector<double>> slot_seconds_;  // first stage, by layers; see measure_stages
-  std::array<double, kParts> first_input_ = {};    // seconds; of the last stage without its layers
-  double first_input_layer_ = 0;                   // less for each layer of the last stage
-  std::vector<Cost> reduce_, tied_;                // by region: where a group has to stand anyhow
+  double path_ = 0;  // a micro-batch through all stages and back, and a layer's weight gradient
+  std::array<double, kParts> first_input_ = {};  // seconds; of the last stage without its layers
+  double first_input_layer_ = 0;                 // less for each layer of the last stage
+  std::vector<Cost> reduce_, tied_;              // by region: where a group has to stand anyhow
   // Of the window at hand.
   double window_ = 0;
   std::vector<Exchange> exchanges_;  // by zone

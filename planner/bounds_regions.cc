@@ -25,12 +25,13 @@ std::size_t at(int i) {
 }  // namespace
 
 Bounds::Distance Bounds::Distance::endless() {
-  return {kEndless, kEndless, kEndless, kEndless};
+  return {kEndless, kEndless, kEndless, kEndless, kEndless};
 }
 
 void Bounds::Distance::shorten(const Distance& other) {
   round_trip_per_byte = std::min(round_trip_per_byte, other.round_trip_per_byte);
   slower_per_byte = std::min(slower_per_byte, other.slower_per_byte);
+  faster_per_byte = std::min(faster_per_byte, other.faster_per_byte);
   latency = std::min(latency, other.latency);
   round_trip_latency = std::min(round_trip_latency, other.round_trip_latency);
 }
@@ -67,13 +68,13 @@ void Bounds::add_sites() {
     if (++on_node[at(node)] == 2) {
       const double latency = topology.nodes[at(node)].inside_latency.value();
       const double per_byte = 1 / problem_.inside_rate(node);
-      region.across.shorten({2 * per_byte, per_byte, latency, 2 * latency});
+      region.across.shorten({2 * per_byte, per_byte, per_byte, latency, 2 * latency});
     }
     if (on_node[at(node)] == 1 && region.nic > 0) {  // not the first node
       const double per_byte =
           1 / std::min(problem_.site_rate(site, site), std::max(nic, region.nic));
       const double latency = problem_.site_latency(site, site);
-      region.across.shorten({2 * per_byte, per_byte, latency, 2 * latency});
+      region.across.shorten({2 * per_byte, per_byte, per_byte, latency, 2 * latency});
     }
     region.nic = std::max(region.nic, nic);
     region.most_on_node = std::max(region.most_on_node, on_node[at(node)]);
@@ -104,8 +105,8 @@ void Bounds::merge_sites() {
       const double latency_there = problem_.site_latency(s, t);
       const double latency_back = problem_.site_latency(t, s);
       distances[at(a * sites + b)] = distances[at(b * sites + a)] = {
-          there + back, std::max(there, back), std::min(latency_there, latency_back),
-          latency_there + latency_back};
+          there + back, std::max(there, back), std::min(there, back),
+          std::min(latency_there, latency_back), latency_there + latency_back};
       pairs.push_back({there + back, a, b});
     }
   }

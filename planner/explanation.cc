@@ -67,11 +67,13 @@ std::vector<LinkSensitivity> busiest_links(const Topology& topology, const StepR
 }  // namespace
 
 Result<Explanation> explain_plan(const Topology& topology, const Job& job, const Plan& plan,
-                                 const DeviceLimits& limits, int threads) {
+                                 const DeviceLimits& limits, bool any_all_reduce, int threads) {
   LH_ASSIGN(const std::vector<char> admitted, admitted_devices(topology, limits));
   Explanation explanation;
+  explanation.any_all_reduce = any_all_reduce;
   const Job resolved = resolved_job(plan, job);
-  const Problem problem(topology, resolved, admitted);
+  const PlanRules rules{.any_all_reduce = any_all_reduce};
+  const Problem problem(topology, resolved, admitted, {}, rules);
   const Grid grid{plan.stages(), plan.pipelines(), plan.micro_batch};
   explanation.bounds = lower_bounds(problem, grid);
   std::stable_sort(explanation.bounds.begin(), explanation.bounds.end(),

@@ -36,6 +36,7 @@ struct LinkSensitivity {
 };
 
 struct Explanation {
+  bool any_all_reduce = false;
   std::vector<Bound> bounds;  // T0 of the plan's grid, the binding one first
   ClosedForm closed_form;     // T1 with in-flight depths of its own, which our search's plans have
   int slowest_pipeline = 0;
@@ -46,8 +47,9 @@ struct Explanation {
 };
 
 /// The plan must fit topology and job as load_plan and check_memory check.
-/// `limits`: under which it was found; they decide the bounds' devices.
+/// `limits`, `any_all_reduce`: under which it was found; they decide the bounds' devices and
+/// exchanges.
 Result<Explanation> explain_plan(const Topology& topology, const Job& job, const Plan& plan,
-                                 const DeviceLimits& limits, int threads);
+                                 const DeviceLimits& limits, bool any_all_reduce, int threads);
 
 }  // namespace longhaul

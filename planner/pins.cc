@@ -108,7 +108,10 @@ bool keeps(const PlanRules& rules, const Plan& plan, const Job& job) {
                                      });
     if (!is_there) return false;
   }
-  return is_expressible(rules.expressible, plan, job);
+  const bool is_sharded = std::ranges::all_of(plan.reductions, [](const Reduction& reduction) {
+    return reduction.shape == ReduceShape::kSharded;
+  });
+  return (is_sharded || rules.any_all_reduce) && is_expressible(rules.expressible, plan, job);
 }
 
 }  // namespace longhaul

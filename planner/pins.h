@@ -25,6 +25,8 @@ struct Pin {
 struct PlanRules {
   Expressible expressible = {};
   std::vector<Pin> pins = {};
+  /// Ring and hierarchical all-reduces as well, which the executor does not run yet.
+  bool any_all_reduce = false;
 };
 
 /// Pins from `oregon-1/0=0` or `oregon-1/0=last`. `admitted`: by device; `stages`: of every plan,

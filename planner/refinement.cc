@@ -1,6 +1,8 @@
 #include "planner/refinement.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -45,9 +47,10 @@ class Neighbours {
     const std::uint64_t dice = rng_.below(100);
     const bool changed = dice < 25   ? swap_devices(next)
                          : dice < 45 ? replace_devices(next)
-                         : dice < 65 ? move_layer(next)
-                         : dice < 80 ? move_micro_batches(next)
-                         : dice < 95 ? change_depth(next)
+                         : dice < 60 ? move_layer(next)
+                         : dice < 75 ? move_micro_batches(next)
+                         : dice < 87 ? change_depth(next)
+                         : dice < 97 ? change_all_reduce(next)
                                      : move_coordinator(next);
     if (changed && next.family == ScheduleFamily::kGreedy) {
       const int longest = *std::max_element(next.micro_batches.begin(), next.micro_batches.end());
@@ -138,6 +141,53 @@ class Neighbours {
       }
     }
     return next.in_flight != plan_.in_flight;
+  }
+
+  /// Of one exchange the share of a member or of all members at its site, or the shape.
+  bool change_all_reduce(Plan& next) {
+    const Job& job = problem_.job();
+    const int exchanges = next.stages() + (has_tied_exchange(next, job) ? 1 : 0);
+    const int exchange = static_cast<int>(rng_.index(at(exchanges)));
+    const std::vector<int> members = reduction_devices(next, exchange);
+    if (members.size() == 1 || problem_.rules().expressible != Expressible{}) {
+      return swap_devices(next);
+    }
+    for (int i = static_cast<int>(next.reductions.size()); i < exchanges; ++i) {
+      next.reductions.push_back(reduction_of(plan_, job, i));
+    }
+    Reduction& reduction = next.reductions[at(exchange)];
+    if (problem_.rules().any_all_reduce && rng_.chance(0.3)) {
+      constexpr ReduceShape kShapes[] = {ReduceShape::kSharded, ReduceShape::kRing,
+                                         ReduceShape::kHierarchical};
+      reduction = {.shape = kShapes[rng_.index(std::size(kShapes))], .codec = reduction.codec};
+    } else {
+      reduction = {.shares = change_shares(reduction.shares, members), .codec = reduction.codec};
+    }
+    return reduction != reduction_of(plan_, job, exchange);
+  }
+
+  std::vector<double> change_shares(std::vector<double> shares, const std::vector<int>& members) {
+    const double even = 1 / static_cast<double>(members.size());
+    if (shares.empty()) shares.assign(members.size(), even);
+    const std::size_t chosen = rng_.index(members.size());
+    const bool whole_site = rng_.chance(0.5);
+    const double factor = rng_.chance(1.0 / 3) ? 0 : rng_.chance(0.5) ? 0.6 : 1.6;
+    double sum = 0;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const bool same_site = problem_.site(members[i]) == problem_.site(members[chosen]);
+      if (i == chosen || (whole_site && same_site)) {
+        shares[i] = shares[i] == 0 && factor > 1 ? even : shares[i] * factor;
+      }
+      sum += shares[i];
+    }
+    if (sum == 0) return {};
+    // Four digits for people; the largest takes what rounding leaves.
+    constexpr double kDigits = 1e4;
+    double rounded = 0;
+    for (double& share : shares) rounded += share = std::round(share / sum * kDigits) / kDigits;
+    double& largest = *std::ranges::max_element(shares);
+    largest = std::round((largest + 1 - rounded) * kDigits) / kDigits;
+    return shares;
   }
 
   bool move_coordinator(Plan& next) {

@@ -85,7 +85,7 @@ std::string json_text(const Outcome& outcome, const Topology& topology, const Jo
   if (explanation != nullptr) {
     if (!outcome.all.empty())
       out["alternatives"] = Json::parse(alternatives_json(outcome.others, job));
-    out["explain"] = Json::parse(explanation_json(*explanation, topology));
+    out["explain"] = Json::parse(explanation_json(*explanation, topology, job));
   }
   if (!outcome.front.empty())
     out["pareto"] = Json::parse(pareto_json(outcome.front, topology, job));
@@ -129,6 +129,10 @@ Result<void> check_search_options(const PlanOptions& options) {
   if (options.policy != "search" && (!options.pins.empty() || !options.from.empty())) {
     return invalid(fmt::format("policy {} knows no pins and no plan in use", options.policy),
                    "--pin and --from go with --policy search");
+  }
+  if (options.any_all_reduce && (options.policy != "search" || !options.target.empty())) {
+    return invalid("--any-all-reduce is for plans of the search that longhaul simulates",
+                   "leave out --for, and --policy unless it is search");
   }
   if (options.objective == "pareto" && !options.from.empty()) {
     return invalid("--from makes one plan, --objective pareto several",
@@ -176,8 +180,8 @@ Result<void> make_plan(const PlanOptions& options) {
     baselines = run_baselines(topology, job, options);
   Explanation explanation;
   if (options.explain) {
-    LH_ASSIGN(explanation,
-              explain_plan(topology, job, plan, options.devices_used, options.threads));
+    LH_ASSIGN(explanation, explain_plan(topology, job, plan, options.devices_used,
+                                        options.any_all_reduce, options.threads));
   }
   if (options.json) {
     fmt::print("{}", json_text(outcome, topology, job, baselines,
@@ -195,7 +199,7 @@ Result<void> make_plan(const PlanOptions& options) {
   if (options.explain) {
     fmt::print("{}\n{}",
                alternatives_text(outcome.judged, outcome.others, job, goal_of(options, job)),
-               explanation_text(explanation, topology));
+               explanation_text(explanation, topology, job));
   }
   if (outcome.from) fmt::print("\n{}", warm_start_text(outcome, options, topology));
   if (!outcome.front.empty()) fmt::print("\n{}", pareto_text(outcome.front, topology, job));
@@ -241,10 +245,10 @@ Result<void> plan_by_dtfm(const PlanOptions& options) {
                    "for a plan of a job by DT-FM's objective: --policy dtfm");
   }
   if (options.explain || options.max_cost > 0 || !options.target.empty() || !options.pins.empty() ||
-      !options.from.empty() || !text_of(options.devices_used).empty()) {
+      !options.from.empty() || options.any_all_reduce || !text_of(options.devices_used).empty()) {
     return invalid(
-        "--objective dtfm knows no --explain, --max-cost, --for, --from, --pin, --exclude or "
-        "--max-sites",
+        "--objective dtfm knows no --explain, --max-cost, --for, --from, --pin, --exclude, "
+        "--max-sites or --any-all-reduce",
         "they go with a plan of a job");
   }
   DtfmCommandOptions dtfm = options.dtfm;
@@ -308,6 +312,9 @@ void add_plan_command(CLI::App& app, int& exit_status) {
   command->add_option("--horizon", options->horizon, "with --from: how long the new plan will run")
       ->needs(from)
       ->capture_default_str();
+  command->add_flag("--any-all-reduce", options->any_all_reduce,
+                    "let the search choose ring and hierarchical all-reduces, which `launch` does "
+                    "not run yet");
   command->add_flag("!--no-seeds", options->seeds,
                     "look at no plans of the quick baselines, only at the search's own");
   command->add_option("--max-cost", options->max_cost, "most USD that a billion tokens may cost")

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 
 #include "core/quantity.h"
 #include "planner/trade_off.h"
@@ -62,9 +64,11 @@ std::string tiers_text(const Explanation& explanation) {
       "of its own\n",
       format_duration(explanation.pipeline), explanation.slowest_pipeline);
   text += fmt::format("  T3 simulation    {:>9}  the step\n", format_duration(explanation.step));
-  text +=
-      "left out of the search: ring and hierarchical all-reduces, which `launch` does not run yet, "
-      "and uneven shards\n";
+  if (!explanation.any_all_reduce) {
+    text +=
+        "left out of the search: ring and hierarchical all-reduces, which `launch` does not run "
+        "yet; --any-all-reduce lets them in\n";
+  }
   return text;
 }
 
@@ -118,6 +122,76 @@ std::string links_text(const Explanation& explanation, const Topology& topology)
          aligned(rows);
 }
 
+struct FigureOrigin {
+  std::string what;
+  std::string figures;
+  std::string origin;
+};
+
+/// "12 measured, 2 assumed".
+std::string counts_text(const std::map<std::string_view, int>& counts) {
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts) parts.push_back(fmt::format("{} {}", count, name));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+/// Of the constants that the plan's prediction rests on: its kinds of devices, the links between
+/// and inside its sites, TCP.
+std::vector<FigureOrigin> origins_of(const Explanation& explanation, const Topology& topology,
+                                     const Job& job) {
+  std::vector<FigureOrigin> origins;
+  std::set<int> kinds, sites;
+  for (const DeviceMemory& memory : explanation.memory) {
+    sites.insert(topology.site_of(memory.device));
+    const int index = topology.devices[static_cast<std::size_t>(memory.device)].kind;
+    if (!kinds.insert(index).second) continue;
+    const DeviceKind& kind = topology.kinds[static_cast<std::size_t>(index)];
+    origins.push_back(
+        {kind.name,
+         fmt::format("{} {}, {} a pass", format_flop_rate(kind.rate_at(job.precision)),
+                     name_of(job.precision), format_duration(kind.overhead)),
+         fmt::format("{}: {}", name_of(kind.origin), kind.source)});
+  }
+  std::map<std::string_view, int> latencies, rates;
+  for (const int from : sites) {
+    for (const int to : sites) {
+      const Link& link = topology.link(from, to);
+      ++latencies[name_of(link.latency_origin)];
+      ++rates[name_of(link.rate_origin)];
+    }
+  }
+  const int links = static_cast<int>(sites.size() * sites.size());
+  const std::string directed = fmt::format("{} directed link{}", links, links == 1 ? "" : "s");
+  origins.push_back({"latencies", directed, counts_text(latencies)});
+  origins.push_back({"rates", directed, counts_text(rates)});
+  const TcpModel usual;
+  const bool is_usual =
+      topology.tcp.window == usual.window && topology.tcp.wire_factor == usual.wire_factor;
+  origins.push_back(
+      {"TCP",
+       fmt::format("window {}, {} bytes on the wire a byte",
+                   topology.tcp.window == Bytes::infinity() ? "unlimited"
+                                                            : format_size(topology.tcp.window),
+                   topology.tcp.wire_factor),
+       is_usual ? "measured: Debian's default buffers, MTU 1500" : "given"});
+  return origins;
+}
+
+std::string origins_text(const std::vector<FigureOrigin>& origins) {
+  std::size_t what = 0;
+  std::size_t figures = 0;
+  for (const FigureOrigin& origin : origins) {
+    what = std::max(what, origin.what.size());
+    figures = std::max(figures, origin.figures.size());
+  }
+  std::string text = "where the figures come from\n";
+  for (const FigureOrigin& origin : origins) {
+    text += fmt::format("  {:<{}}  {:<{}}  {}\n", origin.what, what, origin.figures, figures,
+                        origin.origin);
+  }
+  return text;
+}
+
 std::string grid_text(const JudgedPlan& judged) {
   return fmt::format("{} x {}", judged.plan.stages(), judged.plan.pipelines());
 }
@@ -148,12 +222,15 @@ double usd_per_billion_tokens(const JudgedPlan& judged, const Job& job) {
   return judged.step.usd / job.tokens_per_step() * 1e9;
 }
 
-std::string explanation_text(const Explanation& explanation, const Topology& topology) {
+std::string explanation_text(const Explanation& explanation, const Topology& topology,
+                             const Job& job) {
   return tiers_text(explanation) + "\n" + memory_text(explanation, topology) + "\n" +
-         links_text(explanation, topology);
+         links_text(explanation, topology) + "\n" +
+         origins_text(origins_of(explanation, topology, job));
 }
 
-std::string explanation_json(const Explanation& explanation, const Topology& topology) {
+std::string explanation_json(const Explanation& explanation, const Topology& topology,
+                             const Job& job) {
   nlohmann::ordered_json out;
   for (const Bound& bound : explanation.bounds)
     out["bounds"].push_back({{"name", bound.name}, {"bound_s", bound.seconds}});
@@ -182,6 +259,10 @@ std::string explanation_json(const Explanation& explanation, const Topology& top
          {"rate_up_10_percent_saves_s", link.saved_by_rate.value()},
          {"latency_down_1_ms_saves_s", link.saved_by_latency.value()},
          {"binds", &link == binding}});
+  }
+  for (const FigureOrigin& origin : origins_of(explanation, topology, job)) {
+    out["origins"].push_back(
+        {{"what", origin.what}, {"figures", origin.figures}, {"origin", origin.origin}});
   }
   return out.dump();
 }

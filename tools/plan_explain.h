@@ -12,9 +12,12 @@
 
 namespace longhaul {
 
-/// Tiers, memory of the devices, the binding link and what better links would save.
-std::string explanation_text(const Explanation& explanation, const Topology& topology);
-std::string explanation_json(const Explanation& explanation, const Topology& topology);
+/// Tiers, memory of the devices, the binding link and what better links would save, and where the
+/// constants of devices, links and TCP come from.
+std::string explanation_text(const Explanation& explanation, const Topology& topology,
+                             const Job& job);
+std::string explanation_json(const Explanation& explanation, const Topology& topology,
+                             const Job& job);
 
 /// "also: 4 x 2 step 1.05 s (+16 %)", a line each; percent of what the goal makes small.
 std::string alternatives_text(const JudgedPlan& best, const std::vector<const JudgedPlan*>& others,

@@ -66,6 +66,7 @@ Result<Outcome> run_search(const Topology& topology, const Job& job, const PlanO
   search.goal = goal_of(options, job);
   LH_ASSIGN(const std::vector<char> admitted, admitted_devices(topology, options.devices_used));
   LH_ASSIGN(search.rules.pins, parse_pins(options.pins, topology, admitted, options.limits.stages));
+  search.rules.any_all_reduce = options.any_all_reduce;
   if (const std::optional<ExportTarget> target = export_target(options.target)) {
     LH_ASSIGN(search.rules.expressible, expressible_by(*target, topology, job));
   }

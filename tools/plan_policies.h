@@ -31,6 +31,7 @@ struct PlanOptions {
   GridLimits limits;
   DeviceLimits devices_used;
   std::vector<std::string> pins;
+  bool any_all_reduce = false;
   bool seeds = true;  // what the quick baselines plan is looked at, too
   std::string from;   // the plan in use; empty: none
   std::string horizon = "1 d";

@@ -160,14 +160,25 @@ constexpr double kSmallRates[] = {0.1, 0.2, 0.2, 0.5, 1};
 constexpr double kCityUplinks[] = {1, 2, 5, 10, 20};
 constexpr double kSmallUplinks[] = {0.1, 0.2, 0.5, 1};
 
+/// Links inside a city.
+struct InsideLinks {
+  double latency_ms[2];  // between these
+  double gbit_per_s[2];
+};
+constexpr InsideLinks kDataCentre{{0.05, 0.3}, {5, 50}};
+/// Servers of several hosts of a region. What is much nearer can't be emulated: the real way of a
+/// frame through one busy machine takes up to 5 ms.
+constexpr InsideLinks kRegion{{6, 10}, {1, 5}};
+
 template <std::size_t N>
-std::string links_text(const std::vector<int>& cities, const double (&rates)[N], Rng& rng) {
+std::string links_text(const std::vector<int>& cities, const double (&rates)[N],
+                       const InsideLinks& inside, Rng& rng) {
   std::string text;
   for (std::size_t a = 0; a < cities.size(); ++a) {
     const City& here = kCityList[cities[a]];
     // One draw a statement: the order in which arguments are evaluated is not defined.
-    const double inside_ms = between(0.05, 0.3, rng);
-    const double inside_rate = between(5, 50, rng);
+    const double inside_ms = between(inside.latency_ms[0], inside.latency_ms[1], rng);
+    const double inside_rate = between(inside.gbit_per_s[0], inside.gbit_per_s[1], rng);
     text += fmt::format("    - {{inside: {}, latency: {:.2f} ms, bandwidth: {:.0f} Gbit/s}}\n",
                         here.name, inside_ms, inside_rate);
     for (std::size_t b = a + 1; b < cities.size(); ++b) {
@@ -270,7 +281,7 @@ std::string random_cluster_text(std::uint64_t seed, int devices_max) {
   rng.shuffle(std::span(kinds));
   kinds.resize(1 + rng.index(4));
   std::string text = head_text(fmt::format("random-{}", seed), "drawn at random");
-  text += links_text(cities, kCityRates, rng);
+  text += links_text(cities, kCityRates, kDataCentre, rng);
   text += "sites:\n";
   int left = devices_max;
   for (int s = 0; s < sites; ++s) {
@@ -323,7 +334,7 @@ std::string small_cluster_text(std::uint64_t seed) {
   const int devices = 4 + static_cast<int>(rng.below(5));
   const std::vector<int> cities = some_cities(sites, rng);
   std::string text = head_text(fmt::format("small-{}", seed), "small servers, drawn at random");
-  text += links_text(cities, kSmallRates, rng);
+  text += links_text(cities, kSmallRates, kRegion, rng);
   text += "sites:\n";
   int done = 0;
   for (int s = 0; s < sites; ++s) {
@@ -331,14 +342,10 @@ std::string small_cluster_text(std::uint64_t seed) {
     int left = devices / sites + (s < devices % sites ? 1 : 0);
     while (left > 0) {
       // The first device is of one kind and the last of the other.
-      const int count = done > 0 && left > 1 && done + 2 < devices && rng.chance(0.5) ? 2 : 1;
-      const bool is_half = done == 0 ? false : done + count == devices || rng.chance(0.5);
-      text += fmt::format(
-          "      - {{devices: {}x{}, nic: 1 Gbit/s, inside: {{bandwidth: 1 GB/s, latency: 50 "
-          "us}}}}\n",
-          count, is_half ? "vps-half" : "vps");
-      done += count;
-      left -= count;
+      const bool is_half = done > 0 && (done + 1 == devices || rng.chance(0.5));
+      text += fmt::format("      - {{devices: {}, nic: 1 Gbit/s}}\n", is_half ? "vps-half" : "vps");
+      ++done;
+      --left;
     }
   }
   return text;
@@ -355,7 +362,7 @@ std::string city_cluster_text(const CityClusterSize& size, std::uint64_t seed) {
   const std::vector<int> cities = some_cities(size.sites, rng);
   std::string text = head_text(fmt::format("cities-{}-{}-{}", size.sites, size.devices, seed),
                                "for scale, drawn at random");
-  text += links_text(cities, kCityRates, rng);
+  text += links_text(cities, kCityRates, kDataCentre, rng);
   text += "sites:\n";
   for (int s = 0; s < size.sites; ++s) {
     text += site_text(kCityList[cities[static_cast<std::size_t>(s)]], kCityUplinks, rng);

@@ -72,6 +72,30 @@ void draw_schedule(Rng& rng, Plan& plan) {
   }
 }
 
+/// Each exchange equally sharded, with random shares, some of nothing, or a ring; or hierarchical
+/// where the rules allow any.
+void draw_exchanges(const Problem& problem, Rng& rng, Plan& plan) {
+  const Job& job = problem.job();
+  const int exchanges = plan.stages() + (has_tied_exchange(plan, job) ? 1 : 0);
+  for (int i = 0; i < exchanges; ++i) {
+    Reduction reduction = reduction_of(plan, job, i);
+    const std::uint64_t dice = rng.below(problem.rules().any_all_reduce ? 4 : 3);
+    if (dice == 1) {
+      double sum = 0;
+      for (const int device : reduction_devices(plan, i)) {
+        const bool owns = rng.chance(0.6) || device == plan.devices.front().front();
+        reduction.shares.push_back(owns ? rng.uniform() : 0);
+        sum += reduction.shares.back();
+      }
+      for (double& share : reduction.shares) share /= sum;
+      if (!(sum > 0)) reduction.shares.clear();
+    } else if (dice > 1) {
+      reduction.shape = dice == 2 ? ReduceShape::kRing : ReduceShape::kHierarchical;
+    }
+    plan.reductions.push_back(std::move(reduction));
+  }
+}
+
 /// A random plan of a random grid; any shares, or those that let all pipelines end together.
 bool draw_plan(const Problem& problem, Rng& rng, Grid& grid, Plan& plan) {
   const auto devices = static_cast<int>(problem.usable().size());
@@ -99,11 +123,13 @@ bool draw_plan(const Problem& problem, Rng& rng, Grid& grid, Plan& plan) {
   const Plan found = plan;
   draw_schedule(rng, plan);
   if (!check_memory(plan, problem.topology(), job)) plan = found;
+  if (rng.chance(0.7)) draw_exchanges(problem, rng, plan);
   return check_memory(plan, problem.topology(), job).has_value();
 }
 
-void expect_below_the_simulation(const Topology& topology, const Job& job, Rng& rng, int plans) {
-  const Problem problem(topology, job);
+void expect_below_the_simulation(const Topology& topology, const Job& job, Rng& rng, int plans,
+                                 const PlanRules& rules = {}) {
+  const Problem problem(topology, job, {}, {}, rules);
   const Bounds bounds(problem);
   for (int i = 0, tried = 0; i < 20 * plans && tried < plans; ++i) {
     Grid grid;
@@ -191,6 +217,7 @@ TEST(Bounds, none_is_above_a_simulated_step_of_random_clusters) {
     const Topology topology = random_topology(rng, 12);
     const Job job = random_job(rng, 8, 24);
     expect_below_the_simulation(topology, job, rng, 10);
+    expect_below_the_simulation(topology, job, rng, 5, {.any_all_reduce = true});
     if (testing::Test::HasFailure()) FAIL() << "seed " << seed;
   }
 }
@@ -327,30 +354,41 @@ TEST(Bounds, micro_batches_are_whole) {
   EXPECT_NEAR(lower_bound(problem, {1, 2, 1}).seconds, 6.75, 6.75 * kShare);
 }
 
-TEST(Bounds, gradients_cross_to_the_other_site_and_back) {
-  // 21 parameters, 42 bytes a shard, 2 s on a link of 21 bytes/s. After 3.375 s of work the last
-  // replica sends the other its shard, 2 s and 1 s of latency, and gets a sum back, 3 s again; the
+TEST(Bounds, gradients_cross_to_the_other_site) {
+  // 21 parameters, 84 bytes, 4 s on a link of 21 bytes/s. After 3.375 s of work the last replica
+  // sends the other its part of a shard and the sum of its own, all of it with one latency; the
   // commit takes a second to the replica that is not at the coordinator's site.
   Topology topology = unit_topology({0, 1});
   set_link(topology, 0, 1, Seconds(1), BytesPerSecond(21));
   const Job job = unit_job(1, 2);
   const Problem problem(topology, job);
   const Bound bound = lower_bound(problem, {1, 2, 1});
-  EXPECT_NEAR(bound.seconds, 3.375 + 2 * (2 + 1) + 1, 10.375 * kShare);
+  const double bounded = 3.375 + 4 + 1 + 1;
+  EXPECT_NEAR(bound.seconds, bounded, bounded * kShare);
   EXPECT_EQ(bound.name, "compute, and all gradients between a and b");
   // In the simulation PREPARED takes that second as well.
   EXPECT_NEAR(simulated(topology, job, unit_plan(ScheduleFamily::kGpipe, 1, {1, 1})), 11.375, 1e-6);
 }
 
 TEST(Bounds, activations_cross_for_every_micro_batch) {
-  // 4 bytes at 1 byte/s: 4 s for each of ten micro-batches, and 0.5 s for the commit, more than
-  // the 30 s of a stage.
+  // 4 bytes at 1 byte/s: 4 s for each of ten micro-batches, more than the 30 s of a stage. The last
+  // of them, or the first, also goes through both stages, which takes 5.5 s with
+  // the first stage's weights, back over the link in 4 s, and twice 0.5 s of latency; 0.5 s for the
+  // commit.
   Topology topology = unit_topology({0, 1});
   set_link(topology, 0, 1, Seconds(0.5), BytesPerSecond(1));
   const Job job = unit_job(2, 10);
   const Problem problem(topology, job);
   const Bound bound = lower_bound(problem, {2, 1, 1});
-  EXPECT_NEAR(bound.seconds, 40.5, 40.5 * kShare);
+  const StageWork layer = stage_work(job.model, {1, false, false}, 1);
+  const StageWork head = stage_work(job.model, {0, false, true}, 1);
+  const double path = (2 * (layer.forward + layer.backward_input) + head.forward +
+                       head.backward_input + layer.backward_weight)
+                          .value() /
+                      16;
+  EXPECT_DOUBLE_EQ(path, 5.5);
+  const double bounded = 40 + path + 4 + 2 * 0.5 + 0.5;
+  EXPECT_NEAR(bound.seconds, bounded, bounded * kShare);
   EXPECT_EQ(bound.name, "compute, and all activations between a and b");
   EXPECT_LE(bound.seconds, simulated(topology, job, unit_plan(ScheduleFamily::kGpipe, 2, {10})));
 }

@@ -23,7 +23,7 @@ TEST(Explanation, tiers_of_a_pipeline_whose_hop_takes_a_second) {
   Topology topology = unit_topology({0, 1});
   set_link(topology, 0, 1, Seconds(1), BytesPerSecond::infinity());
   const Job job = unit_job(2, 4);
-  const Result<Explanation> explained = explain_plan(topology, job, two_sites(), {}, 1);
+  const Result<Explanation> explained = explain_plan(topology, job, two_sites(), {}, false, 1);
   ASSERT_TRUE(explained) << explained.error().text();
 
   // T1: fill 3 + 3.375 + 2; the period is stage 1's 3.375 (the cycle over both is 8.375 / 3); then
@@ -67,7 +67,7 @@ TEST(Explanation, a_tenth_more_rate_saves_a_tenth_of_what_the_link_binds) {
   set_link(topology, 0, 1, Seconds(0), bytes_per_second(0.4));
   Plan plan = two_sites();
   plan.in_flight = {4, 1};
-  const Result<Explanation> explained = explain_plan(topology, unit_job(2, 4), plan, {}, 1);
+  const Result<Explanation> explained = explain_plan(topology, unit_job(2, 4), plan, {}, false, 1);
   ASSERT_TRUE(explained) << explained.error().text();
   EXPECT_NEAR(explained->step.value(), 1 + 50 + 3.375 + 2, 1e-9);
   ASSERT_EQ(explained->links.size(), 1u);
@@ -80,7 +80,8 @@ TEST(Explanation, a_tenth_more_rate_saves_a_tenth_of_what_the_link_binds) {
 TEST(Explanation, the_fullest_device_comes_first_and_a_site_alone_has_no_links) {
   Topology topology = unit_topology({0, 0});
   topology.kinds[1].memory = gibibytes(0.5);
-  const Result<Explanation> explained = explain_plan(topology, unit_job(2, 4), two_sites(), {}, 1);
+  const Result<Explanation> explained =
+      explain_plan(topology, unit_job(2, 4), two_sites(), {}, false, 1);
   ASSERT_TRUE(explained) << explained.error().text();
   ASSERT_EQ(explained->memory.size(), 2u);
   EXPECT_EQ(explained->memory[0].device, 1);
@@ -101,8 +102,8 @@ TEST(Explanation, agrees_with_the_search_and_does_not_depend_on_threads) {
   const SearchOptions options{.effort = 0.05, .limits = {2, 2, 1}};
   const Result<SearchResult> found = search_plan(topology, job, options);
   ASSERT_TRUE(found) << found.error().text();
-  const Result<Explanation> one = explain_plan(topology, job, found->best.plan, {}, 1);
-  const Result<Explanation> four = explain_plan(topology, job, found->best.plan, {}, 4);
+  const Result<Explanation> one = explain_plan(topology, job, found->best.plan, {}, false, 1);
+  const Result<Explanation> four = explain_plan(topology, job, found->best.plan, {}, false, 4);
   ASSERT_TRUE(one && four);
   EXPECT_EQ(one->closed_form.seconds, found->best.closed_form_s);
   EXPECT_EQ(one->step, found->best.step.step);

@@ -66,6 +66,51 @@ TEST(Refinement, greedy_schedules_hide_a_hop_that_1f1b_waits_for) {
   EXPECT_TRUE(check_memory(refined.plan, topology, job));
 }
 
+TEST(Refinement, who_ends_late_owns_more_of_the_gradient) {
+  // Replica 0 takes twice as long. Over a link of 42 bytes/s it then sends its part of the other's
+  // shard and the sum of its own, 84 bytes in 2 s, and of equal shards waits another second for the
+  // sum of the other. With two thirds of its own or more that one comes back meanwhile.
+  Topology topology = unit_topology({0, 1});
+  topology.kinds[0].rate.fill(flops_per_second(8));
+  set_link(topology, 0, 1, Seconds(0), BytesPerSecond(42));
+  const Job job = unit_job(1, 2);
+  const Plan plan = unit_plan(ScheduleFamily::kOneForwardOneBackward, 1, {1, 1});
+  const Problem problem(topology, job);
+  const JudgedPlan start{plan, *simulate_step(topology, job, plan), 0};
+  const JudgedPlan refined = refine(problem, start, {.name = "test"});
+  EXPECT_NEAR((start.step.step - refined.step.step).value(), 1, 1e-3);
+  ASSERT_EQ(refined.plan.reductions.size(), 1u);
+  const std::vector<double>& shares = refined.plan.reductions[0].shares;
+  ASSERT_EQ(shares.size(), 2u);
+  EXPECT_GE(shares[refined.plan.devices[0][0] == 0 ? 0 : 1], 2.0 / 3 - 1e-3);
+}
+
+TEST(Refinement, a_shared_pipe_asks_for_hierarchical_exchanges_where_any_are_allowed) {
+  // Four replicas in each of two sites with one pipe between: sharded, each of them sends half of
+  // the gradient through it twice; hierarchical, each site does.
+  Topology topology = unit_topology({0, 0, 0, 0, 1, 1, 1, 1});
+  set_link(topology, 0, 1, Seconds(0), BytesPerSecond(42));
+  for (const auto& [from, to] : {std::pair(0, 1), std::pair(1, 0)}) {
+    link_of(topology, from, to).scope = LinkScope::kSitePair;
+  }
+  const Job job = unit_job(1, 8);
+  const Plan plan = unit_plan(ScheduleFamily::kOneForwardOneBackward, 1, std::vector<int>(8, 1));
+  const JudgedPlan start{plan, *simulate_step(topology, job, plan), 0};
+  const auto refined = [&](bool any) {
+    const Problem problem(topology, job, {}, {}, {.any_all_reduce = any});
+    return refine(problem, start, {.name = "test"});
+  };
+  const JudgedPlan sharded = refined(false);
+  for (const Reduction& reduction : sharded.plan.reductions) {
+    EXPECT_EQ(reduction.shape, ReduceShape::kSharded);
+  }
+  const JudgedPlan hierarchical = refined(true);
+  ASSERT_EQ(hierarchical.plan.reductions.size(), 1u);
+  EXPECT_EQ(hierarchical.plan.reductions[0].shape, ReduceShape::kHierarchical);
+  // 8 s of 84 bytes through the pipe, and 2 s.
+  EXPECT_NEAR((sharded.step.step - hierarchical.step.step).value(), 6, 0.1);
+}
+
 TEST(ScheduleChoice, what_takes_for_ever_gets_no_orders) {
   Topology topology = unit_topology({0, 1});
   set_link(topology, 0, 1, Seconds(0), bytes_per_second(1e-300));

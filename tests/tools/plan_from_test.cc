@@ -56,6 +56,7 @@ TEST_F(PlanFrom, pins_that_cannot_be_are_refused) {
       {{"--pin", "big/1=0", "--exclude", "riga"}, 2, "excluded and pinned"},
       {{"--pin", "big/1=0", "--pin", "big/1=2"}, 2, "stage 0 and to stage 2"},
       {{"--pin", "big/1=0", "--policy", "even"}, 2, "--pin and --from"},
+      {{"--any-all-reduce", "--for", "torchrun"}, 2, "leave out --for"},
       {{"--pin", "big/1=8"}, 3, "can hold the plan"},
       {{"--pin", "big/1=0", "--pin", "big/2=0", "--pipelines", "1"}, 3, "can hold the plan"},
   };

@@ -139,6 +139,9 @@ TEST_F(PlanOptions, explain_prints_tiers_memory_links_and_alternatives) {
         "T2 one pipeline", "T3 simulation", "memory of the devices, the fullest first\n"}) {
     EXPECT_TRUE(text.out.contains(wanted)) << wanted << " is not in\n" << text.out;
   }
+  EXPECT_TRUE(text.out.contains("\nwhere the figures come from\n")) << text.out;
+  EXPECT_TRUE(text.out.contains("left out of the search: ring")) << text.out;
+  EXPECT_FALSE(plan({"--explain", "--any-all-reduce"}).out.contains("left out of the search"));
   EXPECT_EQ(plan({"--explain", "--threads", "3"}).out, text.out);
   // Riga has three cards: four stages must cross to Delft.
   const RunResult far = plan({"--explain", "--stages", "4", "--pipelines", "1"});
@@ -152,6 +155,14 @@ TEST_F(PlanOptions, explain_prints_tiers_memory_links_and_alternatives) {
 TEST_F(PlanOptions, explain_is_the_same_in_json) {
   const nlohmann::json found = json({"--explain"});
   const nlohmann::json& explained = found["explain"];
+  const nlohmann::json& origins = explained["origins"];
+  ASSERT_GE(origins.size(), 4u);  // a kind, latencies, rates, TCP
+  EXPECT_EQ(origins.back()["what"], "TCP");
+  for (const nlohmann::json& origin : origins) {
+    for (const char* key : {"what", "figures", "origin"}) {
+      EXPECT_FALSE(origin[key].get<std::string>().empty());
+    }
+  }
   EXPECT_EQ(explained["step_s"], found["step_s"]);
   EXPECT_EQ(explained["closed_form"]["total_s"], found["closed_form_s"]);
   double parts = 0;
