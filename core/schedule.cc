@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <map>
 #include <tuple>
 
@@ -82,10 +83,6 @@ class ListBuilder {
   std::int32_t last_backward_ = -1;
 };
 
-/// Name of a message: a receive waits for the send of the same name.
-using MessageName =
-    std::tuple<int, int, int, int>;  // from, to, activation or gradient, micro-batch
-
 bool is_send(Op op) {
   return op == Op::kSendActivation || op == Op::kSendGradient;
 }
@@ -93,18 +90,44 @@ bool is_receive(Op op) {
   return op == Op::kReceiveActivation || op == Op::kReceiveGradient;
 }
 
-MessageName message_of(const Instruction& instruction, int cell) {
+/// A send or a receive: two of one name belong together. Sorted by name, the send first.
+struct Message {
+  std::uint64_t channel;  // from, to
+  std::uint64_t what;     // activation or gradient, micro-batch, send or receive
+  std::int32_t node;
+
+  auto operator<=>(const Message& other) const = default;
+  bool is_receive() const { return (what & 1) != 0; }
+  bool belongs_to(const Message& other) const {
+    return channel == other.channel && (what | 1) == (other.what | 1);
+  }
+};
+
+Message message_of(const Instruction& instruction, int cell, std::int32_t node) {
   const bool activation =
       instruction.op == Op::kSendActivation || instruction.op == Op::kReceiveActivation;
-  const int from = is_send(instruction.op) ? cell : instruction.peer;
-  const int to = is_send(instruction.op) ? instruction.peer : cell;
-  return {from, to, activation ? 0 : 1, instruction.micro_batch};
+  const bool receives = is_receive(instruction.op);
+  const auto word = [](int value) { return std::uint64_t{static_cast<std::uint32_t>(value)}; };
+  const int from = receives ? instruction.peer : cell;
+  const int to = receives ? cell : instruction.peer;
+  return {word(from) << 32 | word(to),
+          (activation ? 0 : std::uint64_t{1} << 33) | word(instruction.micro_batch) << 1 |
+              (receives ? 1 : 0),
+          node};
 }
 
 std::string describe(const Schedule& schedule, int cell, const Instruction& instruction) {
   std::string text(name_of(instruction.op));
   if (instruction.micro_batch >= 0) text += fmt::format(" {}", instruction.micro_batch);
   return text + " of " + schedule.name_of_cell(cell);
+}
+
+std::string describe(const Schedule& schedule, const ScheduleGraph& graph, std::int32_t node) {
+  const auto after = std::upper_bound(graph.first_node.begin(), graph.first_node.end(), node);
+  const auto cell = static_cast<int>(after - graph.first_node.begin()) - 1;
+  const auto& list = schedule.tasklets[static_cast<std::size_t>(cell)].instructions;
+  const auto index = node - graph.first_node[static_cast<std::size_t>(cell)];
+  return describe(schedule, cell, list[static_cast<std::size_t>(index)]);
 }
 
 struct Edge {
@@ -140,39 +163,26 @@ Result<void> add_local_edges(const Schedule& schedule, int cell, std::int32_t fi
 /// Edges from each send to its receive; every message must have one of each.
 Result<void> add_message_edges(const Schedule& schedule, const ScheduleGraph& graph,
                                std::vector<Edge>& edges) {
-  struct Message {
-    MessageName name;
-    bool is_receive;
-    std::int32_t node;
-    int cell;
-    std::size_t index;
-    bool operator<(const Message& other) const {
-      return std::tie(name, is_receive, node) < std::tie(other.name, other.is_receive, other.node);
-    }
-  };
   std::vector<Message> messages;
+  messages.reserve(graph.size());
   for (std::size_t c = 0; c < schedule.tasklets.size(); ++c) {
     const auto& list = schedule.tasklets[c].instructions;
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (!is_send(list[i].op) && !is_receive(list[i].op)) continue;
-      messages.push_back({message_of(list[i], static_cast<int>(c)), is_receive(list[i].op),
-                          graph.first_node[c] + static_cast<std::int32_t>(i), static_cast<int>(c),
-                          i});
+      messages.push_back(message_of(list[i], static_cast<int>(c),
+                                    graph.first_node[c] + static_cast<std::int32_t>(i)));
     }
   }
   std::sort(messages.begin(), messages.end());
   for (std::size_t m = 0; m < messages.size();) {
-    const bool paired = m + 1 < messages.size() && messages[m].name == messages[m + 1].name &&
-                        !messages[m].is_receive && messages[m + 1].is_receive;
+    const bool paired = m + 1 < messages.size() && messages[m].belongs_to(messages[m + 1]) &&
+                        !messages[m].is_receive() && messages[m + 1].is_receive();
     const bool repeated =
-        m + 2 < messages.size() && paired && messages[m + 2].name == messages[m].name;
+        m + 2 < messages.size() && paired && messages[m + 2].belongs_to(messages[m]);
     if (!paired || repeated) {
       const Message& lone = repeated ? messages[m + 2] : messages[m];
-      const auto& instruction =
-          schedule.tasklets[static_cast<std::size_t>(lone.cell)].instructions[lone.index];
-      return invalid(fmt::format("{} has no matching {}",
-                                 describe(schedule, lone.cell, instruction),
-                                 lone.is_receive ? "send" : "receive"));
+      return invalid(fmt::format("{} has no matching {}", describe(schedule, graph, lone.node),
+                                 lone.is_receive() ? "send" : "receive"));
     }
     edges.push_back({messages[m].node, messages[m + 1].node});
     m += 2;
@@ -193,13 +203,7 @@ Error name_cycle(const Schedule& schedule, const ScheduleGraph& graph,
   const auto stuck = std::find_if(left.begin(), left.end(), [](std::int32_t n) { return n > 0; });
   auto node = static_cast<std::int32_t>(stuck - left.begin());
   for (std::size_t i = 0; i < graph.size(); ++i) node = waits_for[static_cast<std::size_t>(node)];
-  const auto text_of = [&](std::int32_t n) {
-    const auto after = std::upper_bound(graph.first_node.begin(), graph.first_node.end(), n);
-    const auto cell = static_cast<int>(after - graph.first_node.begin()) - 1;
-    const auto& list = schedule.tasklets[static_cast<std::size_t>(cell)].instructions;
-    const auto index = n - graph.first_node[static_cast<std::size_t>(cell)];
-    return describe(schedule, cell, list[static_cast<std::size_t>(index)]);
-  };
+  const auto text_of = [&](std::int32_t n) { return describe(schedule, graph, n); };
   std::string cycle = text_of(node);
   const std::int32_t start = node;
   do {

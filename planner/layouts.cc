@@ -40,15 +40,26 @@ std::vector<int> site_chain(const Problem& problem, int start) {
   return chain;
 }
 
-/// Usable devices in the order of a chain of sites, node by node, faster kinds first.
-std::vector<int> devices_along(const Problem& problem, const std::vector<int>& chain) {
+/// Usable devices in the order of a chain of sites, node by node, faster kinds and then faster NICs
+/// first. With `slow_nics_last`, nodes whose NIC is far slower than their site's fastest come after
+/// the others there.
+std::vector<int> devices_along(const Problem& problem, const std::vector<int>& chain,
+                               bool slow_nics_last) {
+  constexpr double kSlow = 0.2;
   std::vector<int> position(problem.topology().sites.size(), 0);
   for (std::size_t i = 0; i < chain.size(); ++i) position[at(chain[i])] = static_cast<int>(i);
+  std::vector<double> fastest(position.size(), 0);
+  for (const int device : problem.usable()) {
+    double& here = fastest[at(problem.site(device))];
+    here = std::max(here, problem.nic(problem.node(device)));
+  }
   std::vector<int> devices = problem.usable();
   std::sort(devices.begin(), devices.end(), [&](int a, int b) {
     const auto key = [&](int device) {
-      return std::tuple(position[at(problem.site(device))], problem.seconds_per_flop(device),
-                        problem.node(device), device);
+      const double nic = problem.nic(problem.node(device));
+      const std::size_t site = at(problem.site(device));
+      return std::tuple(position[site], slow_nics_last && nic < kSlow * fastest[site],
+                        problem.seconds_per_flop(device), -nic, problem.node(device), device);
     };
     return key(a) < key(b);
   });
@@ -81,7 +92,10 @@ Layouts::Layouts(const Problem& problem) {
   std::sort(starts.begin(), starts.end());
   if (starts.size() > kStartsMax) starts.resize(kStartsMax);
   for (const auto& [sum, site] : starts) {
-    orders_.push_back(devices_along(problem, site_chain(problem, site)));
+    const std::vector<int> chain = site_chain(problem, site);
+    starts_.push_back({devices_along(problem, chain, false)});
+    std::vector<int> by_nic = devices_along(problem, chain, true);
+    if (by_nic != starts_.back().front()) starts_.back().push_back(std::move(by_nic));
   }
   const int size = common_node_size(problem);
   for (int stages = 1; stages <= size; ++stages) {
@@ -96,8 +110,7 @@ std::vector<Scored> Layouts::candidates(Evaluator& evaluator, std::size_t keep,
   const std::size_t cells = at(stages * pipelines);
   std::vector<Scored> population;
   const auto add = [&](const std::vector<int>& order, const Block& block, bool stages_along) {
-    const int length = std::min(block.stages, stages);
-    const int width = std::min(block.pipelines, pipelines);
+    const auto [length, width] = block;
     Scored scored;
     scored.candidate.cells.resize(cells);
     std::size_t next = 0;
@@ -117,25 +130,47 @@ std::vector<Scored> Layouts::candidates(Evaluator& evaluator, std::size_t keep,
         for (int i = 0; i < stages; i += length) fill(i, d);
       }
     }
-    place_pins(evaluator, scored.candidate.cells);
-    scored.candidate.layers = evaluator.split_layers(scored.candidate.cells);
-    scored.value = evaluator.evaluate(scored.candidate);
-    add_to_population(population, std::move(scored), keep);
+    std::vector<int> reversed = scored.candidate.cells;
+    const auto judge = [&](Scored one) {
+      place_pins(evaluator, one.candidate.cells);
+      one.candidate.layers = evaluator.split_layers(one.candidate.cells);
+      one.value = evaluator.evaluate(one.candidate);
+      add_to_population(population, std::move(one), keep);
+    };
+    judge(std::move(scored));
+    // Who is last has the head: where the ends differ, the other way round as well.
+    const Problem& problem = evaluator.problem();
+    if (problem.seconds_per_flop(reversed.front()) ==
+        problem.seconds_per_flop(reversed[at(stages - 1)])) {
+      return;
+    }
+    for (auto row = reversed.begin(); row != reversed.end(); row += stages) {
+      std::reverse(row, row + stages);
+    }
+    judge({{std::move(reversed), {}}, 0});
   };
-  const std::size_t starts =
-      breadth == Breadth::kAll ? orders_.size() : std::min(kStartsFew, orders_.size());
+  const bool looks_at_all = breadth == Breadth::kAll;
+  const std::size_t starts = looks_at_all ? starts_.size() : std::min(kStartsFew, starts_.size());
   for (std::size_t s = 0; s < starts; ++s) {
-    const std::vector<int>& nearest = orders_[s];
-    const bool looks_at_all = breadth == Breadth::kAll;
-    std::vector<int> fastest;
-    std::copy_if(nearest.begin(), nearest.end(), std::back_inserter(fastest),
-                 [&](int device) { return rank_[at(device)] < static_cast<int>(cells); });
-    for (const Block& block : blocks_) {
-      // At the first look: blocks of one stage or of one pipeline, the fastest devices once.
-      if (!looks_at_all && block.stages > 1 && block.pipelines > 1) continue;
-      for (const bool stages_along : {false, true}) {
-        if (looks_at_all || s == 0) add(fastest, block, stages_along);
-        if (nearest.size() > cells) add(nearest, block, stages_along);
+    for (const std::vector<int>& nearest : starts_[s]) {
+      std::vector<int> fastest;
+      std::copy_if(nearest.begin(), nearest.end(), std::back_inserter(fastest),
+                   [&](int device) { return rank_[at(device)] < static_cast<int>(cells); });
+      std::vector<Block> seen;  // as large as they are in this grid
+      for (const Block& whole : blocks_) {
+        // At the first look: blocks of one stage or of one pipeline, the fastest devices once.
+        if (!looks_at_all && whole.stages > 1 && whole.pipelines > 1) continue;
+        const Block block{std::min(whole.stages, stages), std::min(whole.pipelines, pipelines)};
+        if (std::ranges::find(seen, block) != seen.end()) continue;
+        seen.push_back(block);
+        for (const bool stages_along : {false, true}) {
+          // With one block along or across both are the same.
+          if (stages_along && (block.stages == stages || block.pipelines == pipelines)) continue;
+          if (looks_at_all || (s == 0 && &nearest == &starts_[s].front())) {
+            add(fastest, block, stages_along);
+          }
+          if (nearest.size() > cells) add(nearest, block, stages_along);
+        }
       }
     }
   }

@@ -27,10 +27,12 @@ class Layouts {
   struct Block {
     int stages = 1;
     int pipelines = 1;
+    bool operator==(const Block&) const = default;
   };
 
-  std::vector<std::vector<int>> orders_;  // all usable devices along a chain, one from each start
-  std::vector<int> rank_;                 // by device: how many usable ones are faster
+  /// By start: orders of all usable devices along the chain from there, one or two.
+  std::vector<std::vector<std::vector<int>>> starts_;
+  std::vector<int> rank_;  // by device: how many usable ones are faster
   std::vector<Block> blocks_;
 };
 

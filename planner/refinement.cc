@@ -9,6 +9,7 @@
 
 #include "core/rng.h"
 #include "planner/greedy_schedule.h"
+#include "planner/parallel.h"
 #include "planner/schedule_choice.h"
 
 namespace longhaul {
@@ -207,9 +208,8 @@ namespace {
 
 /// The plan with greedy schedules: at the depths that it has, at twice those, and at what memory
 /// allows.
-std::vector<Plan> greedy_plans(const Problem& problem, const Plan& plan) {
-  std::vector<Plan> plans;
-  if (plan.stages() == 1 || plan.family == ScheduleFamily::kGreedy) return plans;
+std::vector<Plan> greedy_plans(const Problem& problem, const Plan& plan, int threads) {
+  if (plan.stages() == 1 || plan.family == ScheduleFamily::kGreedy) return {};
   const std::vector<int> most = memory_caps(problem, plan);
   std::vector<std::vector<int>> tried;
   for (const int factor : {1, 2, 1 << 20}) {
@@ -218,11 +218,17 @@ std::vector<Plan> greedy_plans(const Problem& problem, const Plan& plan) {
       caps.push_back(static_cast<int>(
           std::min<std::int64_t>(std::int64_t{factor} * plan.in_flight[i], most[i])));
     }
-    if (!tried.empty() && tried.back() == caps) continue;
-    tried.push_back(caps);
+    if (tried.empty() || tried.back() != caps) tried.push_back(std::move(caps));
+  }
+  std::vector<std::optional<Plan>> made(tried.size());
+  parallel_for(static_cast<int>(tried.size()), threads, [&](int t) {
     Plan greedy = plan;
-    if (!make_greedy(problem, greedy, caps, kAllGreedyVariants)) break;
-    if (check_memory(greedy, problem.topology(), problem.job())) plans.push_back(std::move(greedy));
+    if (!make_greedy(problem, greedy, tried[at(t)], kAllGreedyVariants)) return;
+    if (check_memory(greedy, problem.topology(), problem.job())) made[at(t)] = std::move(greedy);
+  });
+  std::vector<Plan> plans;
+  for (std::optional<Plan>& each : made) {
+    if (each) plans.push_back(*std::move(each));
   }
   return plans;
 }
@@ -267,7 +273,7 @@ JudgedPlan refine(const Problem& problem, JudgedPlan start, const RefinementOpti
   climb(options.greedy ? options.transfers / 2 : options.transfers);
   if (options.greedy) {
     const ScheduleFamily before = best.plan.family;
-    take_better(greedy_plans(problem, best.plan), kGreedyGain);
+    take_better(greedy_plans(problem, best.plan, options.threads), kGreedyGain);
     if (best.plan.family != before || failures < patience) climb(options.transfers);
   }
   return best;

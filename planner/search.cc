@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -24,7 +25,7 @@ namespace longhaul {
 namespace {
 
 constexpr int kMaxMicroBatch = 16;         // sequences; larger ones only help tiny models
-constexpr std::size_t kPopulation = 12;    // of a grid
+constexpr std::size_t kPopulation = 16;    // of a grid
 constexpr std::size_t kLookedAt = 2;       // layouts kept at the first look
 constexpr std::size_t kLookedAround = 24;  // grids whose neighbours are looked at as well
 constexpr std::size_t kJudged = 96;        // plans that are simulated
@@ -108,10 +109,15 @@ class Search {
   Result<SearchResult> run() {
     LH_TRY(choose_devices());
     LH_TRY(open_branches());
+    constexpr int kAtLeast = 4;       // rounds
+    constexpr double kGain = 0.9995;  // of a round after which another may bring something
+    double before = std::numeric_limits<double>::infinity();
     for (const Round& round : kRounds) {
       if (!breed(round)) break;
       report_progress();
       if (options_.should_stop && options_.should_stop()) break;
+      if (round_ >= kAtLeast && branches_.front().best() > kGain * before) break;
+      before = branches_.front().best();
     }
     return finish();
   }
@@ -249,35 +255,52 @@ class Search {
     return {};
   }
 
-  /// Numbers of pipelines in steps of an eighth: what lies between is much the same.
-  static int next_step(int pipelines) { return std::max(pipelines + 1, pipelines * 9 / 8); }
+  /// Numbers of pipelines in steps of a quarter: what lies between is much the same.
+  static int next_step(int pipelines) { return std::max(pipelines + 1, pipelines * 5 / 4); }
   static bool is_step(int pipelines) {
     int step = 1;
     while (step < pipelines) step = next_step(step);
     return step == pipelines;
   }
 
-  /// A few layouts of each branch, the least bound first; leaves the branches that may win, best
-  /// first.
+  /// A few layouts of each branch, fewer pipelines first; leaves the branches that may win, best
+  /// first. Of one number of stages and micro-batch, those with ever more pipelines are left out
+  /// once several in a row were far from the best: they divide the work further, but pay for an
+  /// exchange that has become too slow.
   void look_at(std::vector<Branch>& branches) {
-    std::sort(branches.begin(), branches.end(), [](const Branch& a, const Branch& b) {
-      return std::pair(a.least, order_of(a)) < std::pair(b.least, order_of(b));
-    });
-    constexpr std::size_t kAtOnce = 64;  // then the incumbent is asked again
-    for (std::size_t first = 0; first < branches.size(); first += kAtOnce) {
-      const std::size_t count = std::min(kAtOnce, branches.size() - first);
-      parallel_for(static_cast<int>(count), options_.threads, [&](int b) {
-        Branch& branch = branches[first + static_cast<std::size_t>(b)];
+    constexpr int kRow = 3;
+    constexpr double kFar = 2;
+    struct Lane {
+      std::vector<Branch*> branches;  // the one that is next is last
+      double best = std::numeric_limits<double>::infinity();
+      int far_off = 0;  // in a row
+    };
+    std::map<std::tuple<std::size_t, int, int>, Lane> lanes;
+    std::ranges::sort(branches, std::greater<>(), order_of);
+    for (Branch& branch : branches) {
+      lanes[{branch.choice, branch.grid.micro_batch, branch.grid.stages}].branches.push_back(
+          &branch);
+    }
+    while (!lanes.empty()) {
+      std::vector<Branch*> wave;
+      for (auto& [key, lane] : lanes) wave.push_back(lane.branches.back());
+      parallel_for(static_cast<int>(wave.size()), options_.threads, [&](int b) {
+        Branch& branch = *wave[static_cast<std::size_t>(b)];
         if (branch.least > incumbent_) return;
         Evaluator evaluator(*branch.problem, branch.grid);
         branch.population =
             layouts_[branch.choice].candidates(evaluator, kLookedAt, Layouts::Breadth::kFew);
       });
-      const auto best =
-          std::min_element(branches.begin() + static_cast<std::ptrdiff_t>(first),
-                           branches.begin() + static_cast<std::ptrdiff_t>(first + count),
-                           [](const Branch& a, const Branch& b) { return a.best() < b.best(); });
-      simulate_incumbent(*best);
+      simulate_incumbent(**std::ranges::min_element(wave, {}, &Branch::best));
+      for (auto lane = lanes.begin(); lane != lanes.end();) {
+        auto& [left, best, far_off] = lane->second;
+        const double value = left.back()->best();
+        // What fits no memory yet says nothing of the time.
+        far_off = value < Evaluator::kOverPrice && value > kFar * best ? far_off + 1 : 0;
+        best = std::min(best, value);
+        left.pop_back();
+        lane = left.empty() || far_off == kRow ? lanes.erase(lane) : std::next(lane);
+      }
     }
     std::erase_if(branches, [](const Branch& branch) { return branch.population.empty(); });
     sort_branches(branches);
