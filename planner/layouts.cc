@@ -40,16 +40,18 @@ std::vector<int> site_chain(const Problem& problem, int start) {
   return chain;
 }
 
-/// Usable devices in the order of a chain of sites, node by node, faster kinds and then faster NICs
-/// first. With `slow_nics_last`, nodes whose NIC is far slower than their site's fastest come after
-/// the others there.
+/// Usable devices in the order of a chain of sites, node by node, faster kinds, then larger nodes
+/// and faster NICs first. With `slow_nics_last` NICs count before sizes, and nodes whose NIC is far
+/// slower than their site's fastest come after the others there.
 std::vector<int> devices_along(const Problem& problem, const std::vector<int>& chain,
                                bool slow_nics_last) {
   constexpr double kSlow = 0.2;
   std::vector<int> position(problem.topology().sites.size(), 0);
   for (std::size_t i = 0; i < chain.size(); ++i) position[at(chain[i])] = static_cast<int>(i);
   std::vector<double> fastest(position.size(), 0);
+  std::vector<int> size(problem.topology().nodes.size(), 0);
   for (const int device : problem.usable()) {
+    ++size[at(problem.node(device))];
     double& here = fastest[at(problem.site(device))];
     here = std::max(here, problem.nic(problem.node(device)));
   }
@@ -58,8 +60,10 @@ std::vector<int> devices_along(const Problem& problem, const std::vector<int>& c
     const auto key = [&](int device) {
       const double nic = problem.nic(problem.node(device));
       const std::size_t site = at(problem.site(device));
+      const int on_node = slow_nics_last ? 0 : size[at(problem.node(device))];
       return std::tuple(position[site], slow_nics_last && nic < kSlow * fastest[site],
-                        problem.seconds_per_flop(device), -nic, problem.node(device), device);
+                        problem.seconds_per_flop(device), -on_node, -nic, problem.node(device),
+                        device);
     };
     return key(a) < key(b);
   });
