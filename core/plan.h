@@ -104,6 +104,8 @@ bool has_tied_exchange(const Plan& plan, const Job& job);
 Codec activation_codec(const Plan& plan, const Job& job, int site, int other);
 /// How a stage's gradients are exchanged; `stage` = plan.stages(): those of the tied embedding.
 Reduction reduction_of(const Plan& plan, const Job& job, int stage);
+/// Of every exchange: of each stage, and last of the tied embedding where it has one.
+std::vector<Reduction> reductions_of(const Plan& plan, const Job& job);
 /// The devices of that exchange's members, in their order.
 std::vector<int> reduction_devices(const Plan& plan, int stage);
 /// Whether stages run forwards again before backwards.

@@ -194,6 +194,13 @@ Reduction reduction_of(const Plan& plan, const Job& job, int stage) {
   return {.codec = job.gradients};
 }
 
+std::vector<Reduction> reductions_of(const Plan& plan, const Job& job) {
+  const int exchanges = plan.stages() + (has_tied_exchange(plan, job) ? 1 : 0);
+  std::vector<Reduction> reductions;
+  for (int i = 0; i < exchanges; ++i) reductions.push_back(reduction_of(plan, job, i));
+  return reductions;
+}
+
 std::vector<int> reduction_devices(const Plan& plan, int stage) {
   std::vector<int> devices;
   const bool is_tied = stage == plan.stages();

@@ -6,7 +6,6 @@
 #include <array>
 #include <compare>
 #include <map>
-#include <tuple>
 
 namespace longhaul {
 namespace {
@@ -203,12 +202,11 @@ Error name_cycle(const Schedule& schedule, const ScheduleGraph& graph,
   const auto stuck = std::find_if(left.begin(), left.end(), [](std::int32_t n) { return n > 0; });
   auto node = static_cast<std::int32_t>(stuck - left.begin());
   for (std::size_t i = 0; i < graph.size(); ++i) node = waits_for[static_cast<std::size_t>(node)];
-  const auto text_of = [&](std::int32_t n) { return describe(schedule, graph, n); };
-  std::string cycle = text_of(node);
+  std::string cycle = describe(schedule, graph, node);
   const std::int32_t start = node;
   do {
     node = waits_for[static_cast<std::size_t>(node)];
-    cycle += "\n    waits for " + text_of(node);
+    cycle += "\n    waits for " + describe(schedule, graph, node);
   } while (node != start);
   return Error{ErrorCode::kInvalid, "the schedule dead-locks: " + cycle, "", {}, "", {}};
 }

@@ -49,15 +49,13 @@ JudgedPlan finer_codecs(const Problem& problem, JudgedPlan judged) {
     }
   }
   if (job.gradients_auto && judged.plan.pipelines() > 1) {
-    const int exchanges = judged.plan.stages() + (has_tied_exchange(judged.plan, job) ? 1 : 0);
-    for (int i = 0; i < exchanges; ++i) {
+    const std::size_t exchanges = reductions_of(judged.plan, job).size();
+    for (std::size_t i = 0; i < exchanges; ++i) {
       for (const Codec codec : kFinestFirst) {
         if (codec == job.gradients) break;
         Plan plan = judged.plan;
-        for (int r = static_cast<int>(plan.reductions.size()); r < exchanges; ++r) {
-          plan.reductions.push_back(reduction_of(judged.plan, job, r));
-        }
-        plan.reductions[static_cast<std::size_t>(i)].codec = codec;
+        plan.reductions = reductions_of(plan, job);
+        plan.reductions[i].codec = codec;
         if (take(std::move(plan))) break;
       }
     }

@@ -2,7 +2,9 @@
 // the chain laid into a grid block by block, so that what lies together works together.
 //
 // A block is as large as a node: some stages of some pipelines. With wide blocks the replicas of a
-// stage share a node and reduce inside it, with long ones neighbouring stages do.
+// stage share a node and reduce inside it, with long ones neighbouring stages do. Where the first
+// stage's device is of another speed than the last stage's, which has the head, a layout is also
+// tried the other way round.
 #pragma once
 
 #include <vector>

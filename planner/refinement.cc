@@ -147,15 +147,13 @@ class Neighbours {
   /// Of one exchange the share of a member or of all members at its site, or the shape.
   bool change_all_reduce(Plan& next) {
     const Job& job = problem_.job();
-    const int exchanges = next.stages() + (has_tied_exchange(next, job) ? 1 : 0);
-    const int exchange = static_cast<int>(rng_.index(at(exchanges)));
+    std::vector<Reduction> reductions = reductions_of(next, job);
+    const int exchange = static_cast<int>(rng_.index(reductions.size()));
     const std::vector<int> members = reduction_devices(next, exchange);
     if (members.size() == 1 || problem_.rules().expressible != Expressible{}) {
       return swap_devices(next);
     }
-    for (int i = static_cast<int>(next.reductions.size()); i < exchanges; ++i) {
-      next.reductions.push_back(reduction_of(plan_, job, i));
-    }
+    next.reductions = std::move(reductions);
     Reduction& reduction = next.reductions[at(exchange)];
     if (problem_.rules().any_all_reduce && rng_.chance(0.3)) {
       constexpr ReduceShape kShapes[] = {ReduceShape::kSharded, ReduceShape::kRing,

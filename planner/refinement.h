@@ -3,9 +3,9 @@
 // A neighbour of a plan differs in one thing: two devices exchanged, a device or a run of them
 // replaced by idle ones, a layer or some micro-batches moved, the in-flight depth of some stages,
 // the coordinator's site, the shares of a sharded all-reduce, its shape where the rules allow any.
-// Greedy schedules are tried half-way; their orders are made anew for
-// every neighbour. Neighbours are drawn at random, simulated a batch at a time on several
-// threads, and the best of a batch is taken if it is better.
+// Greedy schedules are tried half-way; their orders are made anew for every neighbour. Neighbours
+// are drawn at random, simulated a batch at a time on several threads, and the best of a batch is
+// taken if it is better.
 #pragma once
 
 #include <cstdint>

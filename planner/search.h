@@ -1,11 +1,12 @@
 // The planner's search: over grids (stages x pipelines x micro-batch), and in each grid over
 // placements and layer splits. Where a plan may span only so many sites, a grid with each choice
-// of sites is a branch of its own. Best-bound-first with a memetic search inside.
+// of sites is a branch of its own. Branch and bound with a memetic search inside.
 //
-// All grids whose lower bound does not already lose get structured candidates; the best of them
-// are bred in rounds, fewer grids and more effort each round. The best plans by the closed form
-// (T1) are judged by simulation (T3), beside plans that others made, and refined; the best of those
-// is the answer.
+// Grids whose lower bound does not already lose get structured candidates, but for numbers of
+// pipelines beyond several in a row that were far slower than fewer; the best of them are bred in
+// rounds, fewer grids and more effort each round, the last only where the one before it gained. The
+// best plans by the closed form (T1) are judged by simulation (T3), beside plans that others made,
+// and refined; the best of those is the answer.
 //
 // Deterministic: work is cut into tasks seeded by (seed, grid, round, island) and merged in order;
 // the thread count changes nothing. should_stop is asked between rounds only; `interrupted` is

@@ -8,7 +8,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string_view>
 
 #include "core/quantity.h"
 #include "planner/trade_off.h"
@@ -129,7 +128,7 @@ struct FigureOrigin {
 };
 
 /// "12 measured, 2 assumed".
-std::string counts_text(const std::map<std::string_view, int>& counts) {
+std::string counts_text(const std::map<std::string, int>& counts) {
   std::vector<std::string> parts;
   for (const auto& [name, count] : counts) parts.push_back(fmt::format("{} {}", count, name));
   return fmt::format("{}", fmt::join(parts, ", "));
@@ -152,12 +151,12 @@ std::vector<FigureOrigin> origins_of(const Explanation& explanation, const Topol
                      name_of(job.precision), format_duration(kind.overhead)),
          fmt::format("{}: {}", name_of(kind.origin), kind.source)});
   }
-  std::map<std::string_view, int> latencies, rates;
+  std::map<std::string, int> latencies, rates;
   for (const int from : sites) {
     for (const int to : sites) {
       const Link& link = topology.link(from, to);
-      ++latencies[name_of(link.latency_origin)];
-      ++rates[name_of(link.rate_origin)];
+      ++latencies[std::string(name_of(link.latency_origin))];
+      ++rates[std::string(name_of(link.rate_origin))];
     }
   }
   const int links = static_cast<int>(sites.size() * sites.size());
@@ -202,9 +201,7 @@ std::string devices_text(const JudgedPlan& judged, const Topology& topology) {
   for (const std::vector<int>& row : judged.plan.devices) {
     for (const int device : row) ++kinds[topology.kind_of(device).name];
   }
-  std::vector<std::string> parts;
-  for (const auto& [kind, count] : kinds) parts.push_back(fmt::format("{} {}", count, kind));
-  return fmt::format("{}", fmt::join(parts, ", "));
+  return counts_text(kinds);
 }
 
 nlohmann::ordered_json judged_json(const JudgedPlan& judged, const Job& job) {

@@ -25,9 +25,9 @@ std::string random_job_text(std::uint64_t seed, const Topology& topology);
 Job random_job(std::uint64_t seed, const Topology& topology);
 
 /// For emulation on one machine: 4 to 8 small servers of both shipped kinds (vps and vps-half, each
-/// at least once) in 2 to 4 cities. Latencies as in random_cluster, but at least 6 ms; rates
-/// between cities of 0.1 to 1 Gbit/s, each direction its own, some pairs of cities with one pipe,
-/// some cities with one uplink; NICs of 1 Gbit/s.
+/// at least once) in 2 to 4 cities. Latencies as in random_cluster, but 6 to 10 ms inside a city;
+/// rates between cities of 0.1 to 1 Gbit/s, each direction its own, some pairs of cities with one
+/// pipe, some cities with one uplink; NICs of 1 Gbit/s.
 std::string small_cluster_text(std::uint64_t seed);
 Topology small_cluster(std::uint64_t seed);
 

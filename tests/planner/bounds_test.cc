@@ -75,14 +75,13 @@ void draw_schedule(Rng& rng, Plan& plan) {
 /// Each exchange equally sharded, with random shares, some of nothing, or a ring; or hierarchical
 /// where the rules allow any.
 void draw_exchanges(const Problem& problem, Rng& rng, Plan& plan) {
-  const Job& job = problem.job();
-  const int exchanges = plan.stages() + (has_tied_exchange(plan, job) ? 1 : 0);
-  for (int i = 0; i < exchanges; ++i) {
-    Reduction reduction = reduction_of(plan, job, i);
+  plan.reductions = reductions_of(plan, problem.job());
+  for (std::size_t i = 0; i < plan.reductions.size(); ++i) {
+    Reduction& reduction = plan.reductions[i];
     const std::uint64_t dice = rng.below(problem.rules().any_all_reduce ? 4 : 3);
     if (dice == 1) {
       double sum = 0;
-      for (const int device : reduction_devices(plan, i)) {
+      for (const int device : reduction_devices(plan, static_cast<int>(i))) {
         const bool owns = rng.chance(0.6) || device == plan.devices.front().front();
         reduction.shares.push_back(owns ? rng.uniform() : 0);
         sum += reduction.shares.back();
@@ -92,7 +91,6 @@ void draw_exchanges(const Problem& problem, Rng& rng, Plan& plan) {
     } else if (dice > 1) {
       reduction.shape = dice == 2 ? ReduceShape::kRing : ReduceShape::kHierarchical;
     }
-    plan.reductions.push_back(std::move(reduction));
   }
 }
 
@@ -372,9 +370,8 @@ TEST(Bounds, gradients_cross_to_the_other_site) {
 
 TEST(Bounds, activations_cross_for_every_micro_batch) {
   // 4 bytes at 1 byte/s: 4 s for each of ten micro-batches, more than the 30 s of a stage. The last
-  // of them, or the first, also goes through both stages, which takes 5.5 s with
-  // the first stage's weights, back over the link in 4 s, and twice 0.5 s of latency; 0.5 s for the
-  // commit.
+  // of them, or the first, also goes through both stages, which takes 5.5 s with the first stage's
+  // weights, back over the link in 4 s, and twice 0.5 s of latency; 0.5 s for the commit.
   Topology topology = unit_topology({0, 1});
   set_link(topology, 0, 1, Seconds(0.5), BytesPerSecond(1));
   const Job job = unit_job(2, 10);

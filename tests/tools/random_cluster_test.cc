@@ -62,6 +62,9 @@ TEST(SmallCluster, has_four_to_eight_servers_of_both_kinds) {
     // What is nearer can't be emulated in time.
     EXPECT_EQ(topology.nodes.size(), topology.devices.size());
     for (const Link& link : topology.links) EXPECT_GE(link.latency, milliseconds(1.9));
+    for (int s = 0; s < topology.site_count(); ++s) {
+      EXPECT_GE(topology.link(s, s).latency, milliseconds(6));
+    }
     for (const Site& site : topology.sites)
       has_uplink = has_uplink || site.uplink.value() < 500e6 / 8;
   }
