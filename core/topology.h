@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,12 +54,20 @@ struct DeviceKind {
   }
 };
 
+/// A place on the globe, in degrees: north and east are positive.
+struct Coordinates {
+  double latitude = 0;   // -90 .. 90
+  double longitude = 0;  // -180 .. 180
+  bool operator==(const Coordinates&) const = default;
+};
+
 struct Site {
   std::string name;
   std::string location;     // free text for people
   BytesPerSecond uplink;    // shared by all traffic that leaves the site; may be infinite
   BytesPerSecond downlink;  // shared by all traffic that enters it; may be infinite
   double egress_usd_per_byte = 0;
+  std::optional<Coordinates> coordinates = {};  // for maps
 };
 
 struct Node {

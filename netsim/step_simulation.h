@@ -50,6 +50,16 @@ struct TimelineSlice {
   int peer = -1;  // cell at the other end of a transfer; -1 for work on the device itself
   SimTime start;
   SimTime end;
+  Bytes wire = {};  // of a transfer, which occupies its lane from start to end
+};
+
+/// What the end of the step waited for, last cause by last cause back to its beginning.
+enum class CriticalKind { kCompute, kUpdate, kBandwidth, kLatency };
+struct CriticalPart {
+  CriticalKind kind = CriticalKind::kCompute;
+  int from = 0;  // compute and update: device; bandwidth and latency: site
+  int to = 0;    // site
+  Seconds time;
 };
 
 struct StepResult {
@@ -57,6 +67,8 @@ struct StepResult {
   std::vector<TaskletTimes> tasklets;   // by cell
   std::vector<LinkTraffic> traffic;     // by from_site, then to_site; only pairs with traffic
   std::vector<TimelineSlice> timeline;  // in order of their end; empty unless asked for
+  /// Parts of the critical path, equal ones joined; the longest first. They add up to the step.
+  std::vector<CriticalPart> critical;
   std::size_t flows = 0;
   double usd = 0;  // devices of the plan and egress, for this step
 };
