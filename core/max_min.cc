@@ -27,14 +27,26 @@ void MaxMinSolver::solve(std::span<const double> capacities,
                          std::span<const std::int32_t> path_begin,
                          std::span<const std::int32_t> path, std::span<const double> caps,
                          std::span<double> rates) {
+  if (ones_.size() < caps.size()) ones_.resize(caps.size(), 1.0);
+  solve(capacities, path_begin, path, caps, std::span(ones_).first(caps.size()), rates);
+}
+
+void MaxMinSolver::solve(std::span<const double> capacities,
+                         std::span<const std::int32_t> path_begin,
+                         std::span<const std::int32_t> path, std::span<const double> caps,
+                         std::span<const double> weights, std::span<double> rates) {
   const std::size_t flows = caps.size();
-  LH_CHECK(path_begin.size() == flows + 1 && rates.size() == flows, "one path and rate a flow");
-  index_flows(capacities, path_begin, path);
+  LH_CHECK(path_begin.size() == flows + 1 && rates.size() == flows && weights.size() == flows,
+           "one path, weight and rate a flow");
+  index_flows(capacities, path_begin, path, weights);
   fixed_.assign(flows, 0);
   open_flows_.resize(flows);
   for (std::size_t f = 0; f < flows; ++f) open_flows_[f] = static_cast<std::int32_t>(f);
   open_count_ = flows;
-  open_cap_min_ = flows == 0 ? kInfinity : *std::min_element(caps.begin(), caps.end());
+  open_cap_min_ = kInfinity;
+  for (std::size_t f = 0; f < flows; ++f) {
+    open_cap_min_ = std::min(open_cap_min_, caps[f] / weights[f]);
+  }
 
   double level = 0;
   while (open_count_ > 0) {
@@ -43,10 +55,10 @@ void MaxMinSolver::solve(std::span<const double> capacities,
     if (open_cap_min_ <= share) {
       // All caps up to the share can be fixed at once: taking a flow of no more than its share
       // away from a resource does not lower the share of those that stay.
-      fix_capped(path_begin, path, caps, share, rates);
+      fix_capped(path_begin, path, caps, weights, share, rates);
     } else {
       level = share;
-      fix_crossing_full(path_begin, path, level, rates);
+      fix_crossing_full(path_begin, path, weights, level, rates);
     }
     refresh_touched_shares();
   }
@@ -55,15 +67,22 @@ void MaxMinSolver::solve(std::span<const double> capacities,
 /// Fills everything that is kept by resource, among it the list of the flows that cross it.
 void MaxMinSolver::index_flows(std::span<const double> capacities,
                                std::span<const std::int32_t> path_begin,
-                               std::span<const std::int32_t> path) {
+                               std::span<const std::int32_t> path,
+                               std::span<const double> weights) {
   const std::size_t resources = capacities.size();
   const std::size_t flows = path_begin.size() - 1;
   const std::span<const std::int32_t> used =
       path.subspan(at(path_begin[0]), at(path_begin[flows] - path_begin[0]));
   left_.assign(capacities.begin(), capacities.end());
   crossing_.assign(resources, 0);
+  weight_.assign(resources, 0);
   taken_.assign(resources, 0);
   for (const std::int32_t r : used) ++crossing_[at(r)];
+  for (std::size_t f = 0; f < flows; ++f) {
+    for (std::int32_t i = path_begin[f]; i < path_begin[f + 1]; ++i) {
+      weight_[at(path[at(i)])] += weights[f];
+    }
+  }
 
   list_end_.resize(resources);
   share_.resize(resources);
@@ -74,7 +93,7 @@ void MaxMinSolver::index_flows(std::span<const double> capacities,
     list_end_[r] = begin;
     begin += crossing_[r];
     if (crossing_[r] == 0 || capacities[r] == kInfinity) continue;
-    share_[r] = left_[r] / crossing_[r];
+    share_[r] = left_[r] / weight_[r];
     open_resources_.push_back(static_cast<std::int32_t>(r));
   }
   flows_of_.resize(used.size());
@@ -100,14 +119,15 @@ double MaxMinSolver::lowest_share() {
 
 void MaxMinSolver::fix_capped(std::span<const std::int32_t> path_begin,
                               std::span<const std::int32_t> path, std::span<const double> caps,
-                              double level, std::span<double> rates) {
+                              std::span<const double> weights, double level,
+                              std::span<double> rates) {
   std::size_t kept = 0;
   open_cap_min_ = kInfinity;
   for (const std::int32_t f : open_flows_) {
     if (fixed_[at(f)]) continue;
     const double cap = caps[at(f)];
-    if (cap > level) {
-      open_cap_min_ = std::min(open_cap_min_, cap);
+    if (const double reached_at = cap / weights[at(f)]; reached_at > level) {
+      open_cap_min_ = std::min(open_cap_min_, reached_at);
       open_flows_[kept++] = f;
       continue;
     }
@@ -116,6 +136,7 @@ void MaxMinSolver::fix_capped(std::span<const std::int32_t> path_begin,
     for (std::int32_t i = path_begin[at(f)]; i < path_begin[at(f) + 1]; ++i) {
       const std::size_t r = at(path[at(i)]);
       left_[r] -= cap;
+      weight_[r] -= weights[at(f)];
       --crossing_[r];
       touched_.push_back(path[at(i)]);
     }
@@ -125,7 +146,8 @@ void MaxMinSolver::fix_capped(std::span<const std::int32_t> path_begin,
 }
 
 void MaxMinSolver::fix_crossing_full(std::span<const std::int32_t> path_begin,
-                                     std::span<const std::int32_t> path, double level,
+                                     std::span<const std::int32_t> path,
+                                     std::span<const double> weights, double level,
                                      std::span<double> rates) {
   const double limit = level * (1 + kTie);
   for (const std::int32_t full : open_resources_) {
@@ -136,17 +158,19 @@ void MaxMinSolver::fix_crossing_full(std::span<const std::int32_t> path_begin,
       if (fixed_[f]) continue;
       fixed_[f] = 1;
       --open_count_;
-      rates[f] = level;
+      rates[f] = level * weights[f];
       for (std::int32_t i = path_begin[f]; i < path_begin[f + 1]; ++i) {
         const std::size_t r = at(path[at(i)]);
         --crossing_[r];
-        if (taken_[r]++ == 0) touched_.push_back(path[at(i)]);
+        if (taken_[r] == 0) touched_.push_back(path[at(i)]);
+        taken_[r] += weights[f];
       }
     }
   }
   // One product for the whole round, so that the order of the flows does not matter.
   for (const std::int32_t r : touched_) {
     left_[at(r)] -= taken_[at(r)] * level;
+    weight_[at(r)] -= taken_[at(r)];
     taken_[at(r)] = 0;
   }
 }
@@ -154,7 +178,7 @@ void MaxMinSolver::fix_crossing_full(std::span<const std::int32_t> path_begin,
 void MaxMinSolver::refresh_touched_shares() {
   for (const std::int32_t r : touched_) {
     const std::size_t i = at(r);
-    share_[i] = crossing_[i] > 0 ? std::max(left_[i], 0.0) / crossing_[i] : kInfinity;
+    share_[i] = crossing_[i] > 0 ? std::max(left_[i], 0.0) / weight_[i] : kInfinity;
   }
   touched_.clear();
 }

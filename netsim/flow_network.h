@@ -1,5 +1,6 @@
-// Flow-level network in virtual time: flows share resources max-min fairly, rates change only when
-// a flow starts or ends, and only in the connected component that the change touches.
+// Flow-level network in virtual time: flows share resources max-min fairly by their weights, rates
+// change only when a flow starts or ends or a capacity changes, and only in the connected component
+// that the change touches.
 //
 // Use: start flows at the current time, ask next_completion(), and pop the flows that end then.
 // Flows started at one instant are solved together, lazily, when the next completion is asked for.
@@ -31,9 +32,16 @@ class FlowNetwork {
   /// Of all resources, by id.
   std::vector<BytesPerSecond> capacities() const;
 
-  /// Starts a flow of `amount` bytes (>= 0) that never exceeds `cap`. `now` must not be before any
-  /// time given earlier, nor after next_completion(). Ids are reused once a flow has been popped.
-  FlowId start(SimTime now, std::span<const ResourceId> path, Bytes amount, BytesPerSecond cap);
+  /// Starts a flow of `amount` bytes (>= 0) that never exceeds `cap`; its share of a full resource
+  /// is as its weight (> 0) to those of the others. n equal flows are one of n times the amount,
+  /// cap and weight. `now` must not be before any time given earlier, nor after next_completion();
+  /// so below. Ids are reused once a flow has been popped or stopped.
+  FlowId start(SimTime now, std::span<const ResourceId> path, Bytes amount, BytesPerSecond cap,
+               double weight = 1);
+  /// Ends a running flow before its time.
+  void stop(SimTime now, FlowId flow);
+  /// Another finite capacity for a finite resource; with 0 its flows wait.
+  void set_capacity(SimTime now, ResourceId id, BytesPerSecond capacity);
 
   /// When the earliest flow ends at current rates; SimTime::never() when there is no flow.
   SimTime next_completion();
@@ -45,6 +53,8 @@ class FlowNetwork {
   std::size_t running() const;
 
  private:
+  void advance(SimTime now);
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -181,6 +181,40 @@ TEST(MaxMin, random_instances_satisfy_the_definition) {
   }
 }
 
+TEST(MaxMin, a_flow_of_weight_n_gets_what_n_equal_flows_get) {
+  MaxMinSolver solver;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Rng rng("max_min_weights", seed);
+    const Instance instance = random_instance(rng);
+    Instance copies{instance.capacities, {}};
+    std::vector<double> weights;
+    std::vector<std::int32_t> path_begin = {0};
+    std::vector<std::int32_t> path;
+    Rates caps;
+    for (const Flow& flow : instance.flows) {
+      const auto count = 1 + rng.below(3);
+      weights.push_back(static_cast<double>(count));
+      caps.push_back(flow.cap * weights.back());
+      path.insert(path.end(), flow.path.begin(), flow.path.end());
+      path_begin.push_back(static_cast<std::int32_t>(path.size()));
+      for (std::uint64_t i = 0; i < count; ++i) copies.flows.push_back(flow);
+    }
+    Rates rates(weights.size());
+    solver.solve(instance.capacities, path_begin, path, caps, weights, rates);
+    const Rates single = solve(copies);
+    std::size_t next = 0;
+    for (std::size_t f = 0; f < rates.size(); ++f) {
+      double sum = 0;
+      for (double i = 0; i < weights[f]; ++i) sum += single[next++];
+      if (sum == kInfinity) {
+        EXPECT_EQ(rates[f], kInfinity);
+      } else {
+        EXPECT_NEAR(rates[f], sum, 1e-9 * sum) << "seed " << seed << " flow " << f;
+      }
+    }
+  }
+}
+
 TEST(MaxMin, the_check_of_the_definition_sees_wrong_rates) {
   const Instance instance{{4}, {{{0}}, {{0}, 1}}};
   EXPECT_EQ(fault(instance, {3, 1}), "");

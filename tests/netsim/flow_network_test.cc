@@ -24,8 +24,12 @@ SimTime at_second(double time) {
 class Net {
  public:
   ResourceId link(double capacity) { return net.add_resource(bytes_per_second(capacity)); }
-  FlowId start(double time, std::vector<ResourceId> path, double amount, double cap = kInfinity) {
-    return net.start(at_second(time), path, bytes(amount), bytes_per_second(cap));
+  FlowId start(double time, std::vector<ResourceId> path, double amount, double cap = kInfinity,
+               double weight = 1) {
+    return net.start(at_second(time), path, bytes(amount), bytes_per_second(cap), weight);
+  }
+  void resize(double time, ResourceId link, double capacity) {
+    net.set_capacity(at_second(time), link, bytes_per_second(capacity));
   }
   double rate(FlowId flow) { return net.rate(flow).value(); }
   /// Pops the next flow to end and expects which and when.
@@ -172,6 +176,81 @@ TEST(FlowNetwork, capped_flow_on_a_link_with_room_ends_exactly_as_alone) {
   EXPECT_EQ(net.net.pop_completed(), flow);
 }
 
+TEST(FlowNetwork, shares_are_as_the_weights) {
+  // 100 as 1 : 3 is 25 and 75. The heavy one ends at 750 / 75 = 10 s; the light one has
+  // 1000 - 250 = 750 left, at 100: 17.5 s.
+  Net net;
+  const ResourceId link = net.link(100);
+  const FlowId light = net.start(0, {link}, 1000);
+  const FlowId heavy = net.start(0, {link}, 750, kInfinity, 3);
+  EXPECT_EQ(net.rate(light), 25);
+  EXPECT_EQ(net.rate(heavy), 75);
+  net.expect_end(heavy, 10);
+  net.expect_end(light, 17.5);
+}
+
+TEST(FlowNetwork, one_flow_of_weight_three_is_three_equal_flows) {
+  // Capped at 10 each, three take 30 of 100 and leave 70 to the fourth; at 50 all have 12.5 but for
+  // the cap: 30 and 20.
+  Net net;
+  const ResourceId link = net.link(100);
+  const FlowId three = net.start(0, {link}, 3000, 30, 3);
+  const FlowId other = net.start(0, {link}, 1000);
+  EXPECT_EQ(net.rate(three), 30);
+  EXPECT_EQ(net.rate(other), 70);
+  net.resize(1, link, 20);  // 5 each
+  EXPECT_EQ(net.rate(three), 15);
+  EXPECT_EQ(net.rate(other), 5);
+}
+
+TEST(FlowNetwork, flows_follow_a_capacity_that_changes) {
+  // 1000 bytes at 100 until 4 s, then 600 at 50: 16 s. At 10 s 300 are left; at 300 a second: 11 s.
+  Net net;
+  const ResourceId link = net.link(100);
+  const FlowId flow = net.start(0, {link}, 1000);
+  net.resize(4, link, 50);
+  EXPECT_EQ(net.net.next_completion(), at_second(16));
+  net.resize(10, link, 300);
+  net.expect_end(flow, 11);
+}
+
+TEST(FlowNetwork, flows_wait_while_a_link_is_down) {
+  // 400 of 1000 bytes by 4 s, nothing until 9 s, then 600 at 100: 15 s. What starts meanwhile
+  // waits.
+  Net net;
+  const ResourceId link = net.link(100);
+  const FlowId flow = net.start(0, {link}, 1000);
+  net.resize(4, link, 0);
+  EXPECT_EQ(net.rate(flow), 0);
+  EXPECT_EQ(net.net.next_completion(), SimTime::never());
+  const FlowId late = net.start(5, {link}, 50);
+  EXPECT_EQ(net.rate(late), 0);
+  net.resize(9, link, 100);
+  net.expect_end(late, 10);  // 50 bytes at 50; the other has 550 left
+  net.expect_end(flow, 15.5);
+}
+
+TEST(FlowNetwork, a_capacity_that_nobody_needs_may_change) {
+  Net net;
+  const ResourceId wide = net.link(100);
+  const FlowId flow = net.start(0, {wide, net.link(10)}, 100);
+  net.resize(1, wide, 40);
+  net.resize(2, wide, 20);
+  net.expect_end(flow, 10);
+}
+
+TEST(FlowNetwork, a_stopped_flow_gives_its_share_back) {
+  Net net;
+  const ResourceId link = net.link(100);
+  const FlowId background = net.start(0, {link}, 1e30);
+  const FlowId flow = net.start(0, {link}, 1000);
+  EXPECT_EQ(net.rate(flow), 50);
+  net.net.stop(at_second(10), background);
+  EXPECT_EQ(net.rate(flow), 100);
+  EXPECT_EQ(net.net.running(), 1u);
+  net.expect_end(flow, 15);
+}
+
 TEST(FlowNetwork, zero_bytes_end_at_once_and_disturb_nobody) {
   Net net;
   const ResourceId link = net.link(100);
@@ -237,6 +316,11 @@ TEST(FlowNetworkDeathTest, misuse_stops_the_program) {
   EXPECT_DEATH(net.start(5, {link}, -1), "a number of bytes");
   EXPECT_DEATH(net.start(5, {link}, 1, 0), "would never end");
   EXPECT_DEATH(net.link(0), "without capacity");
+  EXPECT_DEATH(net.start(5, {link}, 1, 1, 0), "share is a part");
+  EXPECT_DEATH(net.resize(5, link, -1), "to finite ones");
+  EXPECT_DEATH(net.resize(5, link + 1, 1), "ids come from");
+  EXPECT_DEATH(net.resize(4.999, link, 1), "time does not go backwards");
+  EXPECT_DEATH(net.net.stop(at_second(5), flow + 1), "can be stopped");
   EXPECT_DEATH(net.rate(flow + 1), "only running flows");
   net.start(6, {link}, 0);  // at the end itself is early enough
   net.expect_end(flow, 6);
@@ -249,11 +333,19 @@ struct Arrival {
   std::vector<ResourceId> path;
   double amount = 0;
   double cap = kInfinity;
+  double weight = 1;
+};
+
+struct Resize {
+  SimTime time;
+  ResourceId resource = 0;
+  double capacity = 0;
 };
 
 struct Workload {
   std::vector<double> capacities;
-  std::vector<Arrival> arrivals;  // in order of time
+  std::vector<Arrival> arrivals;     // in order of time
+  std::vector<Resize> resizes = {};  // in order of time
 };
 
 /// Textbook progressive filling over everything, independent of core's solver.
@@ -262,12 +354,12 @@ std::vector<double> slow_max_min(const std::vector<double>& capacities,
   std::vector<double> rates(flows.size(), -1);
   for (std::size_t fixed = 0; fixed < flows.size();) {
     std::vector<double> share = capacities;
-    std::vector<int> open(capacities.size(), 0);
+    std::vector<double> open(capacities.size(), 0);
     for (std::size_t f = 0; f < flows.size(); ++f) {
       for (const ResourceId r : flows[f]->path) {
         const auto i = static_cast<std::size_t>(r);
         if (rates[f] < 0) {
-          ++open[i];
+          open[i] += flows[f]->weight;
         } else {
           share[i] -= rates[f];
         }
@@ -278,16 +370,16 @@ std::vector<double> slow_max_min(const std::vector<double>& capacities,
       if (open[r] > 0) level = std::min(level, share[r] /= open[r]);
     }
     for (std::size_t f = 0; f < flows.size(); ++f) {
-      if (rates[f] < 0) level = std::min(level, flows[f]->cap);
+      if (rates[f] < 0) level = std::min(level, flows[f]->cap / flows[f]->weight);
     }
     for (std::size_t f = 0; f < flows.size(); ++f) {
       if (rates[f] >= 0) continue;
-      bool full = flows[f]->cap <= level;
+      bool full = flows[f]->cap / flows[f]->weight <= level;
       for (const ResourceId r : flows[f]->path) {
         full |= share[static_cast<std::size_t>(r)] <= level * (1 + 1e-12);
       }
       if (!full) continue;
-      rates[f] = level;
+      rates[f] = level * flows[f]->weight;
       ++fixed;
     }
   }
@@ -301,6 +393,8 @@ std::vector<double> slow_ends(const Workload& workload) {
   std::vector<double> left;
   for (const Arrival& arrival : workload.arrivals) left.push_back(arrival.amount);
   double now = 0;
+  std::vector<double> capacities = workload.capacities;
+  std::size_t resized = 0;
   for (std::size_t started = 0;;) {
     std::vector<const Arrival*> flows;
     std::vector<std::size_t> ids;
@@ -310,7 +404,7 @@ std::vector<double> slow_ends(const Workload& workload) {
       ids.push_back(i);
     }
     if (flows.empty() && started == count) return ends;
-    const std::vector<double> rates = slow_max_min(workload.capacities, flows);
+    const std::vector<double> rates = slow_max_min(capacities, flows);
     double next = kInfinity;
     std::size_t ending = count;
     for (std::size_t f = 0; f < flows.size(); ++f) {
@@ -320,13 +414,19 @@ std::vector<double> slow_ends(const Workload& workload) {
     }
     const double arrival =
         started < count ? workload.arrivals[started].time.seconds().value() : kInfinity;
-    const double until = std::min(next, arrival);
+    const double resize = resized < workload.resizes.size()
+                              ? workload.resizes[resized].time.seconds().value()
+                              : kInfinity;
+    const double until = std::min({next, arrival, resize});
     for (std::size_t f = 0; f < flows.size(); ++f) {
       if (until > now) left[ids[f]] = std::max(0.0, left[ids[f]] - rates[f] * (until - now));
     }
     now = until;
-    if (next <= arrival) {
+    if (next == until) {
       ends[ending] = now;
+    } else if (resize == until) {
+      const Resize& change = workload.resizes[resized++];
+      capacities[static_cast<std::size_t>(change.resource)] = change.capacity;
     } else {
       ++started;
     }
@@ -341,10 +441,13 @@ std::vector<SimTime> run(const Workload& workload, FlowNetwork& net, Changed cha
   std::vector<SimTime> ends(workload.arrivals.size());
   std::vector<std::size_t> running;
   std::vector<FlowId> flows;
+  std::size_t resized = 0;
   for (std::size_t started = 0;;) {
     const bool more = started < workload.arrivals.size();
     const SimTime arrives = more ? workload.arrivals[started].time : SimTime::never();
-    const SimTime now = std::min(net.next_completion(), arrives);
+    const SimTime resizes =
+        resized < workload.resizes.size() ? workload.resizes[resized].time : SimTime::never();
+    const SimTime now = std::min({net.next_completion(), arrives, resizes});
     if (now == SimTime::never()) return ends;
     if (net.next_completion() == now) {
       const FlowId flow = net.pop_completed();
@@ -352,10 +455,13 @@ std::vector<SimTime> run(const Workload& workload, FlowNetwork& net, Changed cha
       ends[running[static_cast<std::size_t>(place)]] = now;
       running.erase(running.begin() + place);
       flows.erase(flows.begin() + place);
+    } else if (resizes == now) {
+      const Resize& change = workload.resizes[resized++];
+      net.set_capacity(now, change.resource, bytes_per_second(change.capacity));
     } else {
       const Arrival& arrival = workload.arrivals[started];
-      flows.push_back(
-          net.start(now, arrival.path, bytes(arrival.amount), bytes_per_second(arrival.cap)));
+      flows.push_back(net.start(now, arrival.path, bytes(arrival.amount),
+                                bytes_per_second(arrival.cap), arrival.weight));
       running.push_back(started++);
     }
     changed(now, running, flows);
@@ -401,6 +507,31 @@ TEST(FlowNetwork, random_workloads_end_as_the_slow_oracle_says) {
     for (std::size_t i = 0; i < ends.size(); ++i) {
       // 1e-9 relative, and a few roundings to a picosecond.
       EXPECT_NEAR(ends[i].seconds().value(), expected[i], 1e-9 * expected[i] + 1e-11)
+          << "seed " << seed << " arrival " << i;
+    }
+  }
+}
+
+TEST(FlowNetwork, weighted_flows_on_changing_links_end_as_the_slow_oracle_says) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Workload workload = random_workload(seed);
+    Rng rng("flow_network_test_changes", seed);
+    for (Arrival& arrival : workload.arrivals) {
+      arrival.weight = rng.chance(0.3) ? 1 : rng.chance(0.5) ? 3 : 0.01 + 100 * rng.uniform();
+    }
+    double time = 0;
+    for (int i = 0; i < 15; ++i) {
+      time += 2 * rng.uniform();
+      const auto resource = static_cast<ResourceId>(rng.index(workload.capacities.size()));
+      double& first = workload.capacities[static_cast<std::size_t>(resource)];
+      if (first == kInfinity) first = 2;
+      const double capacity = rng.chance(0.1) ? 1e-3 : 0.5 + 4 * rng.uniform();
+      workload.resizes.push_back({at_second(time), resource, capacity});
+    }
+    const std::vector<SimTime> ends = run(workload);
+    const std::vector<double> expected = slow_ends(workload);
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      EXPECT_NEAR(ends[i].seconds().value(), expected[i], 1e-8 * expected[i] + 1e-10)
           << "seed " << seed << " arrival " << i;
     }
   }

@@ -1,0 +1,145 @@
+// What a FlowNetwork is made of. flow_network.cc lets flows come, go and progress; flow_sharing.cc
+// finds their rates. Only these two include this header.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "core/max_min.h"
+#include "netsim/flow_network.h"
+
+namespace longhaul {
+
+inline constexpr double kInfiniteRate = std::numeric_limits<double>::infinity();
+
+// How a solve stays local. A flow's *level* is its rate / weight. Max-min rates are certified flow
+// by flow: each is at its cap, or crosses a saturated resource on which no level is higher; rates
+// with a certificate for every flow are the only max-min rates. So a solve starts from the flows
+// whose certificate a start or an end touches (they *move*; the others *rest*), shares among them
+// what the others leave, and looks for resting flows that lost their certificate or deny a moving
+// flow its own. Those move too, and it tries again. At worst the whole connected component moves;
+// usually one link's flows do.
+//
+// In the same spirit only *binding* resources take part in the sharing: those that were saturated,
+// or that an attempt has overloaded. The others are watched through their load.
+struct FlowNetwork::State {
+  struct Crossing {  // one step of a flow's path
+    ResourceId resource;
+    std::int32_t position;  // of the flow in the resource's members
+  };
+  struct Member {
+    FlowId flow;
+    std::int32_t crossing;  // index in crossings
+  };
+  struct Resource {
+    double capacity = 0;
+    double load = 0;         // sum of the rates, to within kDrift of the capacity
+    double weight = 0;       // sum of the members' weights, to within rounding
+    double fastest = 0;      // the highest level on it; meaningless unless saturated
+    std::int32_t size = 0;   // of its members
+    bool dirty = false;      // has lost a flow since the last solve
+    bool resized = false;    // has another capacity since the last solve
+    bool saturated = false;  // at current rates
+
+    // Scratch of one solve, valid when `epoch` is that of the solve.
+    bool was_saturated = false;  // before the solve, as was_fastest
+    bool binding = false;
+    bool spread = false;  // all members were made to move
+    std::uint64_t epoch = 0;
+    std::int32_t moving = 0;   // members that move
+    double moving_weight = 0;  // the least among them
+    std::int32_t local = -1;   // index in the solver's input
+    double was_fastest = 0;
+    double trial = 0;  // load at the proposed rates; before the sharing, of resting members
+    double resting_fastest = 0;  // level among resting members, if binding
+    double moving_fastest = 0;   // level among moving members, at the proposed rates
+  };
+  struct Flow {  // what a solve reads
+    double rate = 0;
+    double proposed = 0;  // valid while it moves
+    double cap = 0;
+    double weight = 1;
+    double unit = 1;              // 1 / weight: rate x unit is its level
+    std::uint64_t epoch = 0;      // of the last solve in which it moved
+    std::int32_t path_begin = 0;  // its crossings, finite resources only
+    std::int32_t path_size = 0;
+    std::int32_t path_room = 0;
+  };
+  struct Progress {  // what a change of rate reads besides
+    double amount = 0;
+    double remaining = 0;  // at `updated`
+    SimTime updated;
+    std::uint64_t sequence = 0;    // order of starts
+    std::int32_t heap_index = -1;  // of its event; -1 until its first rate is known
+    bool running = false;
+  };
+  struct Event {
+    SimTime time;
+    std::uint64_t sequence;
+    FlowId flow;
+    bool before(const Event& other) const {
+      return time != other.time ? time < other.time : sequence < other.sequence;
+    }
+  };
+
+  std::vector<Resource> resources;
+  std::vector<std::vector<Member>> members;  // of each resource
+  std::vector<Flow> flows;
+  std::vector<Progress> progress;  // of each flow
+  std::vector<Crossing> crossings;
+  std::vector<FlowId> free_flows;
+  // A binary heap with the earliest on top. It is updated in place (each flow knows its index),
+  // because a solve moves the ends of many flows a little and most of them need not change places.
+  std::vector<Event> events;
+  SimTime now;
+  std::size_t running = 0;
+  std::uint64_t starts = 0;
+
+  // What changed since the last solve.
+  std::vector<FlowId> fresh;
+  std::vector<ResourceId> dirty;
+
+  // Scratch of one solve.
+  std::uint64_t epoch = 0;
+  std::vector<FlowId> moving;
+  std::vector<ResourceId> affected;  // crossed by a moving flow, or dirty
+  std::size_t traced = 0;            // moving flows whose resources are in `affected`
+  std::vector<FlowId> solved;        // the solver's flows
+  std::vector<double> capacities, caps, weights, rates;
+  std::vector<std::int32_t> path_begin, path;
+  MaxMinSolver solver;
+
+  std::span<const Crossing> path_of(const Flow& flow) const {
+    return {crossings.data() + flow.path_begin, static_cast<std::size_t>(flow.path_size)};
+  }
+
+  FlowId admit(std::span<const ResourceId> whole_path, double amount, double cap, double weight);
+  void give_path(Flow& flow, std::span<const ResourceId> whole_path);
+  bool run_alone(FlowId id);
+  void leave(FlowId id);
+  void mark_dirty(ResourceId id);
+
+  void apply_rate(FlowId id, double rate);
+  void schedule(FlowId id, SimTime time);
+  void place(std::size_t index, const Event& event);
+  void sift(std::size_t index, const Event& event);
+  void drop_event(FlowId id);
+
+  bool stale() const { return !fresh.empty() || !dirty.empty(); }
+  void solve();
+  void find_first_to_move();
+  void move(FlowId id);
+  void touch(ResourceId id);
+  void trace_moving();
+  bool absorb_where_little_is_left();
+  void move_component();
+  void share_out();
+  bool find_overload();
+  bool certified(double rate, const Flow& flow) const;
+  bool move_uncertified();
+  void move_those_who_deny(ResourceId id);
+};
+
+}  // namespace longhaul
