@@ -8,9 +8,11 @@
 // from node u of site a to node v of site b crosses, in order: u's NIC (out), a's uplink, the
 // (a, b) link, b's downlink, v's NIC (in); inside one site the uplink and downlink are skipped. A
 // link of scope `node` is a rate of its own for every ordered pair of nodes, as measured between
-// two machines; a link of scope `site_pair` is one pipe that all flows from a to b share.
+// two machines; a link of scope `site_pair` is one pipe that all flows from a to b share, of which
+// TCP's window lets one flow have only a part.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -68,6 +70,7 @@ struct Site {
   BytesPerSecond downlink;  // shared by all traffic that enters it; may be infinite
   double egress_usd_per_byte = 0;
   std::optional<Coordinates> coordinates = {};  // for maps
+  std::string trace_name = {};                  // its place in traces
 };
 
 struct Node {
@@ -98,6 +101,10 @@ struct Link {
   Origin latency_origin = Origin::kAssumed;
   Origin rate_origin = Origin::kAssumed;
   int streams = 1;  // TCP connections that `rate` takes (see tcp_streams)
+  BytesPerSecond measured = {};  // before TCP's limits; 0: TCP does not limit `rate`
+
+  /// What a pipe of scope `site_pair` carries for all its flows together.
+  BytesPerSecond pipe() const { return std::max(rate, measured); }
 };
 
 enum class CongestionControl { kBbr, kCubic };

@@ -151,7 +151,8 @@ class ClusterReader {
     site.uplink = at.optional("uplink").rate(BytesPerSecond::infinity());
     site.downlink = at.optional("downlink").rate(BytesPerSecond::infinity());
     site.egress_usd_per_byte = at.optional("egress").usd_per_byte();
-    trace_names_.push_back(at.optional("trace_name").text(site.name));
+    site.trace_name = at.optional("trace_name").text(site.name);
+    trace_names_.push_back(site.trace_name);
     topology_.sites.push_back(site);
     for (const Cursor& node : at.key("nodes").items()) read_nodes(node, site.name);
   }

@@ -104,7 +104,7 @@ std::vector<LinkProblem> complete_links(Topology& topology, const std::vector<Kn
       topology.links.push_back(
           {*link.latency, tcp_rate(topology.tcp, *link.rate, round_trip, link.loss), link.scope,
            link.loss, link.jitter, link.latency_origin, link.rate_origin,
-           tcp_streams(topology.tcp, *link.rate, round_trip)});
+           tcp_streams(topology.tcp, *link.rate, round_trip), *link.rate});
     }
   }
   const auto note = [&](int count, std::string_view text) {

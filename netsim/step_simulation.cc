@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "core/event_queue.h"
 #include "core/model_math.h"
 #include "netsim/exchange.h"
-#include "netsim/flow_network.h"
-#include "netsim/network_paths.h"
+#include "netsim/step_network.h"
 
 namespace longhaul {
 namespace {
@@ -39,9 +39,10 @@ struct Event {
   What what;
   std::int32_t a = 0;
   std::int32_t b = 0;
+  std::int32_t cause = -1;  // part of the causal chain that ends with it
 };
 
-/// What a flow is, so that its end can be acted on.
+/// What a message is, so that its end can be acted on.
 struct Transfer {
   Event on_arrival;
   std::int32_t send_node = -1;  // frees the send lane when the last byte has left
@@ -50,17 +51,18 @@ struct Transfer {
   Op op = Op::kSendActivation;
   int micro_batch = -1;
   SimTime start;
-  Seconds latency;
+  Bytes wire;
+  std::int32_t cause = -1;
 };
 
-/// Simulated time counts 106 days. No step may take more than half of that, so that adding two
-/// times never overflows.
-constexpr Seconds kLongestStep(50.0 * 86400);
-
-/// `time` on the simulated clock, cut at the longest step.
-SimTime on_clock(Seconds time) {
-  return SimTime::from(std::min(time, kLongestStep));
-}
+/// Something that took time and let the next thing begin: `parent` ended when it began.
+struct ChainPart {
+  CriticalKind kind;
+  std::int32_t from;
+  std::int32_t to;
+  std::int32_t parent;
+  SimTime time;
+};
 
 class StepSimulation {
  public:
@@ -71,7 +73,7 @@ class StepSimulation {
         plan_(plan),
         options_(options),
         schedule_(make_schedule(plan, job)),
-        paths_(topology, network_) {}
+        network_(topology, options.conditions, options.begin, options.step) {}
 
   Result<StepResult> run() {
     LH_ASSIGN(graph_, build_graph(schedule_));
@@ -79,21 +81,17 @@ class StepSimulation {
     for (std::size_t n = 0; n < graph_.size(); ++n) {
       if (graph_.waits[n] == 0) start(static_cast<std::int32_t>(n));
     }
-    while (true) {
+    while (!events_.empty() || network_.messages() > 0) {
       // Transfers that end at an instant go first: later events of that instant may start others.
-      const SimTime flow_end = network_.next_completion();
-      if (flow_end <= events_.next_time() && flow_end != SimTime::never()) {
-        now_ = flow_end;
-        finish_transfer(network_.pop_completed());
-      } else if (!events_.empty()) {
-        now_ = events_.next_time();
-        handle(events_.pop());
-      } else {
-        break;
-      }
+      const SimTime network_time = network_.next_event();
+      now_ = std::min(network_time, events_.next_time());
       if (now_ >= on_clock(kLongestStep)) return too_long();
+      if (network_time == now_) {
+        if (const auto ended = network_.advance()) finish_transfer(*ended);
+      } else {
+        handle(events_.pop());
+      }
     }
-    if (flows_ended_ < result_.flows) return too_long();
     return collect();
   }
 
@@ -132,6 +130,7 @@ class StepSimulation {
     compute_free_.assign(cells, SimTime());
     last_backward_.assign(cells, SimTime());
     prepared_.assign(cells, SimTime());
+    last_arrival_.assign(2 * cells, SimTime());
     const std::vector<StageShape> shapes = stage_shapes(plan_.layers);
     for (std::size_t c = 0; c < cells; ++c) {
       const StageShape& shape = shapes[c % shapes.size()];
@@ -221,9 +220,15 @@ class StepSimulation {
   }
 
   void compute(std::int32_t node, int cell, const Instruction& what, SimTime duration) {
+    const bool is_update = what.op == Op::kUpdate;
+    if (options_.conditions != nullptr && !options_.conditions->slowdowns.empty()) {
+      const double factor =
+          options_.conditions->slowdown(device_of(cell), options_.begin + now_.seconds());
+      duration = on_clock(factor * duration.seconds());
+    }
     TaskletTimes& times = result_.tasklets[static_cast<std::size_t>(cell)];
     SimTime& free = compute_free_[static_cast<std::size_t>(cell)];
-    if (what.op != Op::kUpdate) {
+    if (!is_update) {
       // Idle since `free`: first the tensor was not there yet (bubble), then on its way (transfer).
       SimTime produced = now_;
       if (what.after[0] >= 0) {
@@ -243,7 +248,16 @@ class StepSimulation {
     if (options_.timeline) {
       result_.timeline.push_back({what.op, what.micro_batch, cell, -1, now_, free});
     }
-    events_.push(free, {What::kInstructionDone, node});
+    const CriticalKind kind = is_update ? CriticalKind::kUpdate : CriticalKind::kCompute;
+    events_.push(free, {What::kInstructionDone, node, 0,
+                        caused(kind, device_of(cell), 0, duration, cause_)});
+  }
+
+  /// A new part of the chain; `parent` itself where no time passes.
+  std::int32_t caused(CriticalKind kind, int from, int to, SimTime time, std::int32_t parent) {
+    if (time == SimTime()) return parent;
+    chain_.push_back({kind, from, to, parent, time});
+    return static_cast<std::int32_t>(chain_.size()) - 1;
   }
 
   void transfer(int from_cell, int to_cell, const MessageSize& size, Transfer what) {
@@ -254,16 +268,19 @@ class StepSimulation {
                  static_cast<std::size_t>(topology_.site_of(to))];
     traffic.raw += size.raw;
     traffic.wire += size.wire;
-    const NetworkPath& path = paths_.path(from, to);
     what.from_cell = from_cell;
     what.to_cell = to_cell;
     what.start = now_;
-    what.latency = path.latency;
-    const FlowId flow = network_.start(now_, path.resources, size.wire, path.cap);
-    if (static_cast<std::size_t>(flow) >= transfers_.size()) {
-      transfers_.resize(static_cast<std::size_t>(flow) + 1);
+    what.wire = size.wire;
+    what.cause = cause_;
+    if (free_transfers_.empty()) {
+      free_transfers_.push_back(static_cast<std::int32_t>(transfers_.size()));
+      transfers_.emplace_back();
     }
-    transfers_[static_cast<std::size_t>(flow)] = what;
+    const std::int32_t tag = free_transfers_.back();
+    free_transfers_.pop_back();
+    transfers_[static_cast<std::size_t>(tag)] = what;
+    network_.send(now_, {from, to, size.wire, from_cell / plan_.stages(), tag});
     ++result_.flows;
   }
 
@@ -277,18 +294,48 @@ class StepSimulation {
              transfer_of_node);
   }
 
-  void finish_transfer(FlowId flow) {
-    const Transfer what = transfers_[static_cast<std::size_t>(flow)];
-    if (options_.timeline && what.send_node >= 0) {
-      result_.timeline.push_back(
-          {what.op, what.micro_batch, what.from_cell, what.to_cell, what.start, now_});
+  /// Tells a message of the step from all others.
+  static std::uint64_t name_of_message(Op op, int micro_batch, int from_cell, int to_cell) {
+    const auto part = [](int value) { return static_cast<std::uint64_t>(value + 1); };
+    return part(static_cast<int>(op)) << 60 | (part(micro_batch) & 0xfffff) << 40 |
+           (part(from_cell) & 0xfffff) << 20 | (part(to_cell) & 0xfffff);
+  }
+
+  void finish_transfer(std::int32_t tag) {
+    const Transfer what = transfers_[static_cast<std::size_t>(tag)];
+    free_transfers_.push_back(tag);
+    const bool is_boundary = what.send_node >= 0;
+    if (options_.timeline) {
+      (is_boundary ? result_.timeline : result_.exchange_messages)
+          .push_back({what.op, what.micro_batch, what.from_cell, what.to_cell, what.start, now_,
+                      what.wire});
     }
-    ++flows_ended_;
-    const SimTime arrival = now_ + on_clock(what.latency);
-    if (what.send_node < 0) {
-      events_.push(arrival, what.on_arrival);
+    const int from = device_of(what.from_cell);
+    const int to = device_of(what.to_cell);
+    const int from_site = topology_.site_of(from);
+    const int to_site = topology_.site_of(to);
+    const std::int32_t sent =
+        caused(CriticalKind::kBandwidth, from_site, to_site, now_ - what.start, what.cause);
+    // What an exchange sends is told apart by the point that waits for it.
+    SimTime arrival =
+        now_ + network_.device_latency(
+                   now_, from, to,
+                   name_of_message(what.op, is_boundary ? what.micro_batch : what.on_arrival.b,
+                                   what.from_cell, what.to_cell));
+    if (is_boundary) {  // a lane is one connection, where nothing overtakes
+      SimTime& last = last_arrival_[static_cast<std::size_t>(
+          2 * what.from_cell + (what.op == Op::kSendGradient ? 1 : 0))];
+      arrival = last = std::max(arrival, last);
+    }
+    const std::int32_t arrived =
+        caused(CriticalKind::kLatency, from_site, to_site, arrival - now_, sent);
+    if (!is_boundary) {
+      Event event = what.on_arrival;
+      event.cause = arrived;
+      events_.push(arrival, event);
       return;
     }
+    cause_ = sent;
     // The send lane is free when the last byte has left; the receive waits for its arrival.
     end_[static_cast<std::size_t>(what.send_node)] = now_;
     const std::int32_t producer = graph_.first_node[static_cast<std::size_t>(what.from_cell)] +
@@ -300,7 +347,7 @@ class StepSimulation {
         release(successor);
       } else {
         produced_[static_cast<std::size_t>(successor)] = end_[static_cast<std::size_t>(producer)];
-        events_.push(arrival, {What::kArrival, successor});
+        events_.push(arrival, {What::kArrival, successor, 0, arrived});
       }
     }
   }
@@ -326,7 +373,7 @@ class StepSimulation {
       const int to = exchange.cells[static_cast<std::size_t>(message.to)];
       Transfer transfer_of_message;
       transfer_of_message.on_arrival = {What::kExchangeArrival, static_cast<std::int32_t>(id),
-                                        message.next};
+                                        message.next, -1};
       transfer_of_message.op = exchange.op;
       transfer(from, to,
                gradient_message(topology_, exchange.codec, message.elements, device_of(from),
@@ -348,17 +395,30 @@ class StepSimulation {
 
   void tell_coordinator(std::int32_t node, int cell) {
     prepared_[static_cast<std::size_t>(cell)] = now_;
-    events_.push(now_ + coordinator_latency(cell, true), {What::kPrepared, node});
+    const int site = topology_.site_of(device_of(cell));
+    const SimTime latency = network_.latency(now_, site, plan_.coordinator_site,
+                                             name_of_message(Op::kPrepare, 0, cell, 0));
+    events_.push(now_ + latency,
+                 {What::kPrepared, node, 0,
+                  caused(CriticalKind::kLatency, site, plan_.coordinator_site, latency, cause_)});
   }
 
-  SimTime coordinator_latency(int cell, bool towards) const {
-    const int site = topology_.site_of(device_of(cell));
-    const Link& link = towards ? topology_.link(site, plan_.coordinator_site)
-                               : topology_.link(plan_.coordinator_site, site);
-    return on_clock(link.latency);
+  /// Everybody is prepared.
+  void commit() {
+    for (const std::int32_t node : prepare_nodes_) {
+      const int cell = cell_of_[static_cast<std::size_t>(node)];
+      const int site = topology_.site_of(device_of(cell));
+      const SimTime latency = network_.latency(now_, plan_.coordinator_site, site,
+                                               name_of_message(Op::kUpdate, 0, cell, 0));
+      events_.push(now_ + latency,
+                   {What::kInstructionDone, node, 0,
+                    caused(CriticalKind::kLatency, plan_.coordinator_site, site, latency, cause_)});
+    }
   }
 
   void handle(const Event& event) {
+    cause_ = event.cause;
+    last_event_ = event.cause;
     switch (event.what) {
       case What::kInstructionDone:
         return complete(event.a);
@@ -368,13 +428,25 @@ class StepSimulation {
         return approach(static_cast<std::size_t>(event.a), event.b);
       case What::kPrepared:
         prepare_nodes_.push_back(event.a);
-        if (prepare_nodes_.size() < schedule_.tasklets.size()) return;
-        for (const std::int32_t node : prepare_nodes_) {  // everybody is prepared: commit
-          events_.push(now_ + coordinator_latency(cell_of_[static_cast<std::size_t>(node)], false),
-                       {What::kInstructionDone, node});
-        }
+        if (prepare_nodes_.size() == schedule_.tasklets.size()) commit();
         return;
     }
+  }
+
+  /// The chain that ends with the last event, which is the last update, summed by what and where.
+  void collect_critical() {
+    std::map<std::tuple<CriticalKind, int, int>, SimTime> sums;
+    for (std::int32_t part = last_event_; part >= 0;
+         part = chain_[static_cast<std::size_t>(part)].parent) {
+      const ChainPart& link = chain_[static_cast<std::size_t>(part)];
+      sums[{link.kind, link.from, link.to}] += link.time;
+    }
+    for (const auto& [what, time] : sums) {
+      const auto& [kind, from, to] = what;
+      result_.critical.push_back({kind, from, to, time.seconds()});
+    }
+    std::stable_sort(result_.critical.begin(), result_.critical.end(),
+                     [](const CriticalPart& a, const CriticalPart& b) { return a.time > b.time; });
   }
 
   StepResult collect() {
@@ -383,6 +455,7 @@ class StepSimulation {
     SimTime end;
     for (const SimTime free : compute_free_) end = std::max(end, free);
     result_.step = end.seconds();
+    collect_critical();
     for (std::size_t c = 0; c < result_.tasklets.size(); ++c) {
       TaskletTimes& times = result_.tasklets[c];
       times.reduce = (prepared_[c] - last_backward_[c]).seconds();
@@ -413,11 +486,12 @@ class StepSimulation {
   const StepOptions& options_;
   Schedule schedule_;
   ScheduleGraph graph_;
-  FlowNetwork network_;
-  NetworkPaths paths_;
+  StepNetwork network_;
   EventQueue<Event> events_;
   SimTime now_;
-  std::size_t flows_ended_ = 0;
+  std::int32_t cause_ = -1;       // of what begins now
+  std::int32_t last_event_ = -1;  // its part of the chain
+  std::vector<ChainPart> chain_;
   StepResult result_;
 
   std::vector<std::int32_t> waits_;    // by node: what it still waits for
@@ -431,8 +505,10 @@ class StepSimulation {
   std::vector<std::int32_t> prepare_nodes_;  // arrived at the coordinator
   std::vector<Exchange> exchanges_;          // one a stage, then the tied embedding's
   std::map<std::int32_t, SimTime> reduce_start_;
-  std::vector<Transfer> transfers_;   // by flow
-  std::vector<LinkTraffic> traffic_;  // sites x sites
+  std::vector<Transfer> transfers_;  // by tag
+  std::vector<std::int32_t> free_transfers_;
+  std::vector<SimTime> last_arrival_;  // of boundary tensors: two lanes a cell
+  std::vector<LinkTraffic> traffic_;   // sites x sites
 };
 
 }  // namespace

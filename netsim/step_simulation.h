@@ -7,9 +7,10 @@
 //
 // What is modelled: compute times from the device tables; each transfer's serialisation on the
 // max-min shares of everything that it crosses, then its latency; all-reduces in the plan's shapes
-// (netsim/exchange.h); PREPARE to the coordinator and COMMIT back; AdamW. What is not: the time to
-// fold a shard (a memory-speed pass, three orders faster than the wire), packet loss beyond its cap
-// on TCP, jitter.
+// (netsim/exchange.h); PREPARE to the coordinator and COMMIT back; AdamW; and, where conditions are
+// given, links that change, traffic of others, jitter, lost packets and slow devices
+// (netsim/conditions.h). What is not: the time to fold a shard (a memory-speed pass, three orders
+// faster than the wire).
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include "core/schedule.h"
 #include "core/topology.h"
 #include "core/units.h"
+#include "netsim/conditions.h"
 
 namespace longhaul {
 
@@ -67,6 +69,7 @@ struct StepResult {
   std::vector<TaskletTimes> tasklets;   // by cell
   std::vector<LinkTraffic> traffic;     // by from_site, then to_site; only pairs with traffic
   std::vector<TimelineSlice> timeline;  // in order of their end; empty unless asked for
+  std::vector<TimelineSlice> exchange_messages;  // of which exchanges are made; likewise
   /// Parts of the critical path, equal ones joined; the longest first. They add up to the step.
   std::vector<CriticalPart> critical;
   std::size_t flows = 0;
@@ -75,6 +78,9 @@ struct StepResult {
 
 struct StepOptions {
   bool timeline = false;
+  const Conditions* conditions = nullptr;  // null: nothing is unusual
+  Seconds begin = {};                      // of the step, after the run's
+  std::uint64_t step = 0;                  // its number: jitter of steps differs
 };
 
 /// Errors: those of build_graph (a schedule that dead-locks); kInfeasible when the step takes more

@@ -79,7 +79,7 @@ Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(proble
   for (std::size_t i = 0; i < sites * sites; ++i) {
     const Link& link = topology.links[i];
     if (link.scope == LinkScope::kSitePair) {
-      capacities_[2 * nodes + 2 * sites + i] = link.rate.value();
+      capacities_[2 * nodes + 2 * sites + i] = link.pipe().value();
     }
   }
 }
