@@ -92,6 +92,11 @@ const LinkReplay::State& LinkReplay::at(int from_site, int to_site, Seconds time
   return std::prev(after)->state;
 }
 
+std::size_t LinkReplay::interval(Seconds time) const {
+  const auto after = std::upper_bound(times_.begin(), times_.end(), inside(time));
+  return static_cast<std::size_t>(after - times_.begin());
+}
+
 Seconds LinkReplay::next_change(Seconds time) const {
   const double moment = inside(time);
   const double begin = time.value() - moment;  // of the pass at hand

@@ -3,6 +3,7 @@
 // A plain value; any thread may read it.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "core/result.h"
@@ -29,6 +30,8 @@ class LinkReplay {
   const State& at(int from_site, int to_site, Seconds time) const;
   /// The first moment after `time` at which a link changes; infinite when none does.
   Seconds next_change(Seconds time) const;
+  /// Which stretch between two changes of the trace a time lies in.
+  std::size_t interval(Seconds time) const;
 
  private:
   struct Point {
