@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -12,7 +11,9 @@
 #include "core/config_cursor.h"
 #include "core/hash.h"
 #include "core/quantity.h"
+#include "netsim/cities.h"
 #include "netsim/known_links.h"
+#include "netsim/shipped.h"
 
 namespace longhaul {
 namespace {
@@ -25,11 +26,6 @@ constexpr std::size_t kMaxDevices = 100000;
 // Taken when a file does not say (origin: assumed).
 constexpr double kAssumedInsideNodeBytesPerSecond = 10e9;  // PCIe 3.0 x16 as NCCL sees it
 constexpr double kAssumedInsideNodeLatency = 10e-6;
-
-std::string shipped_configs() {
-  const char* override_path = std::getenv("LONGHAUL_CONFIGS");
-  return override_path != nullptr ? override_path : LONGHAUL_CONFIGS_DIR;
-}
 
 std::string join_path(const std::string& folder, const std::string& path) {
   const fs::path given(path);
@@ -81,6 +77,7 @@ class ClusterReader {
           "devices of one node talk at 10 GB/s and 10 us (PCIe 3.0 x16)");
     }
     LH_TRY(file_.finish());
+    find_coordinates();
     return std::move(topology_);
   }
 
@@ -105,7 +102,7 @@ class ClusterReader {
     if (own == device_files_.end() && !fs::exists(path, ignored)) {
       at.fail(fmt::format("unknown device kind `{}`", kind),
               fmt::format("shipped kinds: {}; others are named under `device_files`",
-                          fmt::join(shipped_kinds(), ", ")));
+                          fmt::join(shipped_device_kinds(), ", ")));
       return -1;
     }
     Result<ConfigFile> file = ConfigFile::load(path);
@@ -128,16 +125,6 @@ class ClusterReader {
     for (const Error& other : error.others) fail_with(at, kind, other);
   }
 
-  static std::vector<std::string> shipped_kinds() {
-    std::vector<std::string> kinds;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(shipped_configs() + "/devices", error)) {
-      if (entry.path().extension() == ".yaml") kinds.push_back(entry.path().stem().string());
-    }
-    std::sort(kinds.begin(), kinds.end());
-    return kinds;
-  }
-
   void read_site(const Cursor& at) {
     Site site;
     site.name = at.key("name").text();
@@ -148,6 +135,7 @@ class ClusterReader {
       at.key("name").fail("a site's name may not contain `/`");
     }
     site.location = at.optional("location").text();
+    site.coordinates = read_coordinates(at.optional("coordinates"));
     site.uplink = at.optional("uplink").rate(BytesPerSecond::infinity());
     site.downlink = at.optional("downlink").rate(BytesPerSecond::infinity());
     site.egress_usd_per_byte = at.optional("egress").usd_per_byte();
@@ -155,6 +143,36 @@ class ClusterReader {
     trace_names_.push_back(site.trace_name);
     topology_.sites.push_back(site);
     for (const Cursor& node : at.key("nodes").items()) read_nodes(node, site.name);
+  }
+
+  static std::optional<Coordinates> read_coordinates(const Cursor& at) {
+    if (!at.present()) return std::nullopt;
+    const std::vector<Cursor> pair = at.items();
+    if (pair.size() != 2) {
+      at.fail(fmt::format("`coordinates` takes a latitude and a longitude, not {} numbers",
+                          pair.size()),
+              "coordinates: [35.69, 139.69]");
+      return std::nullopt;
+    }
+    return Coordinates{pair[0].number({.min = -90, .max = 90}),
+                       pair[1].number({.min = -180, .max = 180})};
+  }
+
+  /// Where sites lie that do not say it, for maps: nothing else rests on it, so a place that the
+  /// table does not know, or a table that cannot be read, is no error.
+  void find_coordinates() {
+    const auto lacks = [](const Site& site) { return !site.coordinates; };
+    if (std::ranges::none_of(topology_.sites, lacks)) return;
+    const Result<CityTable> cities = CityTable::load();
+    if (!cities) return;
+    for (std::size_t i = 0; i < topology_.sites.size(); ++i) {
+      Site& site = topology_.sites[i];
+      if (site.coordinates) continue;
+      const Place* place = cities->find_location(site.location);
+      if (place == nullptr) place = cities->find_if_clear(site.name);
+      if (place == nullptr) place = cities->find_if_clear(trace_names_[i]);
+      if (place != nullptr) site.coordinates = place->end.at;
+    }
   }
 
   struct KindCount {
@@ -272,8 +290,8 @@ class ClusterReader {
         const auto column = static_cast<std::size_t>(places[static_cast<std::size_t>(to)]);
         const PairSummary& pair = summaries[row * trace->places.size() + column];
         if (pair.rows == 0) continue;
-        known(from, to) = {pair.latency, pair.rate,   pair.scope, pair.loss,
-                           pair.jitter,  pair.origin, pair.origin};
+        known(from, to) = {pair.latency, pair.rate,   pair.scope,      pair.loss,
+                           pair.jitter,  pair.origin, pair.rate_origin};
       }
     }
     return {};

@@ -15,6 +15,8 @@ struct Counts {
   int mirrored = 0;
   int rates = 0;
   int inside = 0;
+  int modelled_latencies = 0;
+  int modelled_rates = 0;
 };
 
 /// Takes from the other direction what this one lacks.
@@ -101,6 +103,8 @@ std::vector<LinkProblem> complete_links(Topology& topology, const std::vector<Kn
                               "give the link a `bandwidth`, the nodes a `nic`, or tcp a `window`"});
         }
       }
+      counts.modelled_latencies += link.latency_origin == Origin::kModelled ? 1 : 0;
+      counts.modelled_rates += link.rate_origin == Origin::kModelled ? 1 : 0;
       topology.links.push_back(
           {*link.latency, tcp_rate(topology.tcp, *link.rate, round_trip, link.loss), link.scope,
            link.loss, link.jitter, link.latency_origin, link.rate_origin,
@@ -112,6 +116,8 @@ std::vector<LinkProblem> complete_links(Topology& topology, const std::vector<Kn
   };
   note(counts.mirrored, "directions without a measurement mirror the other direction");
   note(counts.rates, "links without a rate get min(NIC, streams x window / RTT)");
+  note(counts.modelled_latencies, "latencies are modelled, not measured");
+  note(counts.modelled_rates, "rates are modelled, not measured");
   note(counts.inside, "sites without an inside link get 0.25 ms and 10 Gbit/s between their nodes");
   return problems;
 }

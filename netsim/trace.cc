@@ -341,7 +341,10 @@ std::vector<PairSummary> summarise(const Trace& trace, double percentile) {
     summary.loss = percentile_of(losses, percentile);
     summary.jitter = Seconds(percentile_of(jitters, percentile));
     summary.scope = rows[pair].back()->scope;
-    summary.origin = rows[pair].back()->origin;
+    for (const TraceRow* row : rows[pair]) {  // the last row that says the figure
+      if (row->latency || !summary.latency) summary.origin = row->origin;
+      if (row->rate) summary.rate_origin = row->origin;
+    }
   }
   return summaries;
 }

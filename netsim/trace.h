@@ -54,7 +54,8 @@ struct PairSummary {
   LinkScope scope = LinkScope::kNode;
   double loss = 0;
   Seconds jitter;
-  Origin origin = Origin::kMeasured;
+  Origin origin = Origin::kMeasured;       // of the latency; without one, of the rate
+  Origin rate_origin = Origin::kMeasured;  // of the rate
   std::size_t rows = 0;
 };
 

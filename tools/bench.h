@@ -37,6 +37,8 @@ Result<std::vector<BenchFigure>> dtfm_steps(bool quick, int threads, const std::
 int bench_fidelity(bool quick, int threads);
 /// Our plan against the other policies on eight-cities and (not quick) ten-cities.
 int bench_planner(bool quick, int threads);
+/// How far modelled round trips and rates are from measured ones (netsim/latency_model.h).
+int bench_cities(bool quick, int threads);
 /// Our plan against every baseline on 20 random clusters (quick: 5) and the shipped ones.
 int bench_clusters(bool quick, int threads);
 /// The same on 200. Takes hours; goes on where it was interrupted, so delete build/bench/clusters-

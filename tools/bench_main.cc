@@ -17,7 +17,8 @@ struct Suite {
   int (*run)(bool quick, int threads);
   int (*run_full)(int threads) = nullptr;  // where --full is more
 };
-constexpr Suite kSuites[] = {{"clusters", longhaul::bench_clusters, longhaul::bench_clusters_full},
+constexpr Suite kSuites[] = {{"cities", longhaul::bench_cities},
+                             {"clusters", longhaul::bench_clusters, longhaul::bench_clusters_full},
                              {"dtfm", longhaul::bench_dtfm},
                              {"fidelity", longhaul::bench_fidelity},
                              {"kernels", longhaul::bench_kernels},

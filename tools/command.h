@@ -14,6 +14,7 @@ class App;
 namespace longhaul {
 
 void add_agent_command(CLI::App& app, int& exit_status);
+void add_cluster_command(CLI::App& app, int& exit_status);
 void add_compare_command(CLI::App& app, int& exit_status);
 void add_data_command(CLI::App& app, int& exit_status);
 void add_generate_command(CLI::App& app, int& exit_status);

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   longhaul::add_plan_command(app, exit_status);
   longhaul::add_simulate_command(app, exit_status);
   longhaul::add_profile_command(app, exit_status);
+  longhaul::add_cluster_command(app, exit_status);
   longhaul::add_trace_command(app, exit_status);
   longhaul::add_data_command(app, exit_status);
   longhaul::add_launch_command(app, exit_status);

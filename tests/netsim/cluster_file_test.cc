@@ -163,6 +163,17 @@ TEST_F(ClusterFile, what_is_wrong_is_refused_with_the_reason) {
       {"  - {name: tokyo, nodes: [{devices: v10}]}\n", "{}",
        "shipped kinds: a100, h100, h200, l4, l40s, mi300x, rtx3090, rtx4090, t4, v100"},
       {"  - {name: tokyo, nodes: [{devices: 0xv100}]}\n", "{}", "`0xv100` is not a number"},
+      {"  - {name: tokyo, coordinates: 35.69, nodes: [{devices: t4}]}\n", "{}", "coordinates"},
+      {"  - {name: tokyo, coordinates: [35.69], nodes: [{devices: t4}]}\n", "{}",
+       "takes a latitude and a longitude, not 1 numbers"},
+      {"  - {name: tokyo, coordinates: [1, 2, 3], nodes: [{devices: t4}]}\n", "{}",
+       "not 3 numbers"},
+      {"  - {name: tokyo, coordinates: [90.1, 0], nodes: [{devices: t4}]}\n", "{}",
+       "coordinates[0]"},
+      {"  - {name: tokyo, coordinates: [0, -180.1], nodes: [{devices: t4}]}\n", "{}",
+       "coordinates[1]"},
+      {"  - {name: tokyo, coordinates: [north, 0], nodes: [{devices: t4}]}\n", "{}",
+       "coordinates[0]"},
       {"  - {name: tokyo, nodes: [{devices: 1025xv100}]}\n", "{}", "is not a number of devices"},
       {"  - {name: tokyo, nodes: [{devices: v100, count: 4097}]}\n", "{}", "4096"},
       {"  - {name: tokyo, nodes: []}\n", "{}", "at least one item"},
@@ -200,6 +211,47 @@ TEST_F(ClusterFile, what_is_wrong_is_refused_with_the_reason) {
   for (const BadCluster& bad : cases) {
     const std::string error = error_of(cluster(bad.sites, bad.network));
     EXPECT_TRUE(error.contains(bad.says)) << bad.says << "\n" << error;
+  }
+}
+
+// ---- Coordinates.
+
+TEST_F(ClusterFile, coordinates_are_read_where_they_are_given) {
+  const Topology topology =
+      parsed(cluster("  - {name: tokyo, coordinates: [-12.5, 180], nodes: [{devices: v100}]}\n"
+                     "  - {name: oregon, coordinates: [90, -180.0], nodes: [{devices: t4}]}\n",
+                     "{links: [{between: [tokyo, oregon], latency: 1 ms, bandwidth: 1 Gbit/s}]}"));
+  EXPECT_EQ(topology.sites[0].coordinates, (Coordinates{-12.5, 180}));
+  EXPECT_EQ(topology.sites[1].coordinates, (Coordinates{90, -180}));
+}
+
+TEST_F(ClusterFile, sites_without_coordinates_get_those_of_a_place_that_is_clear) {
+  write("t.csv", "from,to,latency_ms,basis\nus-west-2,paris,10,rtt\n");
+  const auto coordinates = [&](const std::string& site) {
+    return parsed(cluster("  - {" + site + ", nodes: [{devices: t4}]}\n", "{}"))
+        .sites[0]
+        .coordinates;
+  };
+  const Coordinates boardman{45.84, -119.7};
+  EXPECT_EQ(coordinates("name: oregon"), boardman);
+  EXPECT_EQ(coordinates("name: us-west-2"), boardman);
+  EXPECT_EQ(coordinates("name: mine, location: \"Boardman, US\""), boardman);
+  // The location says more than the name does.
+  EXPECT_EQ(coordinates("name: london, location: \"London, CA\""), (Coordinates{42.98, -81.23}));
+  EXPECT_EQ(coordinates("name: mine, location: a cellar"), std::nullopt);
+  EXPECT_EQ(coordinates("name: cambridge"), std::nullopt);  // in England, or Massachusetts?
+  EXPECT_EQ(parsed(cluster("  - {name: mine, trace_name: us-west-2, nodes: [{devices: t4}]}\n",
+                           "{trace: t.csv}"))
+                .sites[0]
+                .coordinates,
+            boardman);
+}
+
+TEST_F(ClusterFile, every_site_of_the_shipped_clusters_of_cities_has_coordinates) {
+  for (const std::string name : {"eight-cities", "eight-servers", "ten-cities"}) {
+    const Result<Topology> topology = load_cluster(kSource + "/configs/clusters/" + name + ".yaml");
+    ASSERT_TRUE(topology);
+    for (const Site& site : topology->sites) EXPECT_TRUE(site.coordinates) << site.name;
   }
 }
 

@@ -276,6 +276,17 @@ TEST(Summarise, scope_and_origin_are_those_of_the_last_row) {
   EXPECT_EQ(pair.origin, Origin::kModelled);
 }
 
+TEST(Summarise, latency_and_rate_have_the_origin_of_the_last_row_that_says_them) {
+  const Trace trace = parsed(
+      "from,to,latency_ms,basis,gbit_per_s,origin\n"
+      "a,b,10,one_way,,measured\n"
+      "a,b,,,2,modelled\n");
+  const PairSummary pair = summarise(trace, 50)[1];
+  EXPECT_EQ(pair.origin, Origin::kMeasured);
+  EXPECT_EQ(pair.rate_origin, Origin::kModelled);
+  EXPECT_EQ(pair.rows, 2u);
+}
+
 // ---- For people.
 
 TEST(TraceTable, two_places) {
