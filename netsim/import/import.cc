@@ -94,6 +94,14 @@ Result<void> import_one(const ImportFile& file, Importer& importer) {
   if (file.text.contains('\0')) {
     return importer.error("this is no text", "unpack it, or save it as CSV or JSON");
   }
+  if (file.text.contains("[ ID] Interval")) {
+    return importer.error("this is iperf3's text for people, whose rates are rounded",
+                          "run iperf3 -J, and import what it prints");
+  }
+  if (file.text.contains("Reply from ") && file.text.contains("TTL=")) {
+    return importer.error("ping of Windows is not read: it rounds to whole milliseconds",
+                          "ping from Linux or macOS, or write a table: from,to,rtt_ms");
+  }
   Reader read = reader_for(file.text);
   const std::string& wanted = importer.options().format;
   if (!wanted.empty()) {

@@ -109,8 +109,12 @@ Result<void> Importer::add(Measurement one) {
         "is the unit right?");
   };
   // Written so that a NaN is outside.
-  if (one.latency && !(*one.latency >= Seconds(0) && *one.latency <= kLatencyMax)) {
-    return outside("a one-way latency", fmt::format("{:.6g} s", one.latency->value()), "0 to 60 s");
+  if (one.latency) {
+    // As it is written: a round trip has the limit of a round trip.
+    const Seconds written = *one.latency * (one.basis == LatencyBasis::kRoundTrip ? 2 : 1);
+    if (!(written >= Seconds(0) && written <= kLatencyMax)) {
+      return outside("a latency", fmt::format("{:.6g} s", written.value()), "0 to 60 s");
+    }
   }
   if (one.rate && !(*one.rate >= kRateMin && *one.rate <= kRateMax)) {
     return outside("a rate", fmt::format("{:.6g} bit/s", one.rate->value() * 8),

@@ -137,6 +137,11 @@ Result<Tables> read_csv(std::string_view text, const Importer& importer) {
       continue;
     }
     Table& table = all.tables.back();
+    if (cells.size() != table.header.size() && table.header.size() < 3) {
+      return importer.error(table.line, 1, "not a format that is known, and no table",
+                            "docs/formats.md lists the formats; a table of pairs has columns such "
+                            "as from,to,rtt_ms");
+    }
     if (cells.size() != table.header.size()) {
       return importer.error(lines.number(), 1,
                             fmt::format("{} fields, but the header has {} columns", cells.size(),

@@ -396,13 +396,17 @@ std::vector<Bad> bad_tables() {
       {std::string("from,to\0", 8), "this is no text"},
       {"from,to,rtt_ms\na,b,\x01\n", "t.txt:2:5: error: control character 0x01"},
       {"from,to,rtt_ms\n", "no table in this file has a row"},
+      {"schema: x\na, b, c\n", "not a format that is known, and no table"},
+      {"[ ID] Interval Transfer Bitrate\n", "run iperf3 -J"},
+      {"Reply from 192.0.2.1: bytes=32 time=14ms TTL=55\n", "ping of Windows is not read"},
       {"from,to,rtt_ms\na,b\n", "t.txt:2:1: error: 2 fields, but the header has 3 columns"},
       {"from,to,rtt_ms\n\"a,b,1\n", "t.txt:2:1: error: a quoted field is not closed"},
       {"from,to,rtt_ms\na,b,ten\n", "t.txt:2: error: `ten` is no number for `rtt_ms`"},
       {"from,to,rtt_ms\na,b,\"1,5\"\n", "write `.` before the decimals"},
       {"from,to,rtt_ms\na,,1\n", "the name of a place is empty"},
       {"from,to,rtt_ms\na,b,-1\n", "outside 0 to 60 s"},
-      {"from,to,rtt_ms\na,b,120001\n", "outside 0 to 60 s"},
+      {"from,to,rtt_ms\na,b,60001\n", "a latency of 60.001 s is outside 0 to 60 s"},
+      {"from,to,one_way_ms\na,b,60001\n", "a latency of 60.001 s is outside 0 to 60 s"},
       {"from,to,rtt_ms\na,b,\n", "no measurement in this file"},
       {"from,to,rtt_ms,ping_ms\na,b,1,2\n", "both look like the latency"},
       {"from,to,colour\na,b,red\n", "no column is a latency or a rate"},
@@ -503,6 +507,11 @@ TEST(ImportRefusals, a_declaration_that_contradicts_a_format_is_taken_and_told) 
   const ImportedTrace got = imported("64 bytes from x: icmp_seq=1 ttl=64 time=10 ms\n", one_way);
   EXPECT_EQ(got.trace.rows.at(0).latency, milliseconds(10));
   EXPECT_TRUE(says(got.assumptions, "one_way, as declared (they would be read as rtt"));
+}
+
+TEST(ImportRefusals, the_largest_latencies_are_taken) {
+  EXPECT_EQ(imported("from,to,rtt_ms\na,b,60000\n").trace.rows.at(0).latency, seconds(30));
+  EXPECT_EQ(imported("from,to,one_way_ms\na,b,60000\n").trace.rows.at(0).latency, seconds(60));
 }
 
 TEST(ImportRefusals, at_most_1024_places) {
