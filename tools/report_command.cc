@@ -65,10 +65,7 @@ struct Shown {
   std::vector<WhatIfTable> sweeps;
 
   bool is_as_planned() const {
-    const auto same = [](std::uint64_t planned, std::uint64_t now) {
-      return planned == 0 || planned == now;
-    };
-    return same(file.cluster_hash, topology.hash) && same(file.job_hash, job.hash);
+    return file.cluster_hash == topology.hash && file.job_hash == job.hash;
   }
   double usd_per_billion_tokens() const { return step.usd / job.tokens_per_step() * 1e9; }
 };
@@ -108,6 +105,11 @@ Result<Sources> sources_of(const Options& options) {
     sources.job = resolve_from(sources.plan, inputs.job_path);
   }
   if (!options.output.empty()) sources.output = options.output;
+  for (const std::string& input : {sources.plan, sources.cluster, sources.job}) {
+    if (!fs::equivalent(input, sources.output, ignored)) continue;
+    return invalid(fmt::format("the page would take the place of {}", input),
+                   "give it another name with -o");
+  }
   return sources;
 }
 
@@ -203,11 +205,11 @@ std::vector<Tile> tiles_of(const Shown& shown) {
        shown.run && shown.run->result.tokens_per_s
            ? "measured " + short_number(*shown.run->result.tokens_per_s)
            : fmt::format("{} tokens a step", short_number(shown.job.tokens_per_step()))});
-  tiles.push_back(shown.step.usd > 0
-                      ? Tile{"Price of a billion tokens",
-                             fmt::format("{:.2f} USD", shown.usd_per_billion_tokens()),
-                             "devices and egress"}
-                      : Tile{"Price of a billion tokens", "–", "the cluster has no prices"});
+  if (shown.step.usd > 0) {
+    tiles.push_back({"Price of a billion tokens",
+                     fmt::format("{:.2f} USD", shown.usd_per_billion_tokens()),
+                     "devices and egress"});
+  }
   tiles.push_back(bound_tile(shown));
   tiles.push_back(limit_tile(shown));
   tiles.push_back(

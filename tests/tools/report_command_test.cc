@@ -71,7 +71,7 @@ TEST_F(Report, a_run_has_its_page_in_its_folder_with_what_it_measured) {
   const std::string html = page("run/report.html");
   for (const std::string_view part :
        {"id=\"loss-card\"", "id=\"speed-card\"", "Step, measured",
-        "50.00 % late, so it does not count", "Predicted and measured", "all, measured"})
+        "50.00 % late, so it does not count", "Predicted and measured", ">measured</text>"})
     EXPECT_TRUE(html.contains(part)) << part;
   EXPECT_FALSE(html.contains("<script"));  // 12 steps can be told apart
 }
@@ -125,6 +125,7 @@ TEST_F(Report, what_cannot_be_reported_is_said_with_a_status) {
   folder_.write("half/plan.yaml", read_text(folder_ / "run/plan.yaml"));
   folder_.write("half/job.yaml", kJobText);
   folder_.write("bad.json", "[]");
+  folder_.write("plan.html", kPlanText);  // a strange name for one
   folder_.write("free.yaml", edited(kDeviceText, "price: 1 USD/h\n", ""));
   folder_.write("free-cluster.yaml", edited(kClusterText, "lab: lab.yaml", "lab: free.yaml"));
   folder_.write("big.yaml", edited(kDeviceText, "memory: 8 GiB", "memory: 1.001 GiB"));
@@ -140,6 +141,8 @@ TEST_F(Report, what_cannot_be_reported_is_said_with_a_status) {
       {{"plan.yaml", "--pareto", "--cluster", "free-cluster.yaml"}, 2, "has no prices"},
       {{"plan.yaml", "--cluster", "big-cluster.yaml"}, 3, "stage 0 needs"},
       {{"plan.yaml", "-o", "plan.yaml/page.html"}, 1, "plan.yaml"},
+      {{"plan.yaml", "-o", "job.yaml"}, 2, "the page would take the place of job.yaml"},
+      {{"plan.html"}, 2, "the page would take the place of plan.html"},
   };
   for (const Row& row : rows) {
     const RunResult run = report(row.arguments);

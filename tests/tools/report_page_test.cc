@@ -130,7 +130,8 @@ constexpr std::string_view kMetrics =
     R"({"step":0,"loss":5,"step_s":null,"compute":1}
 {"step":1,"loss":4.5,"step_s":2,"tokens_per_s":50,"compute":1,"reduce":0.5,"commit":0.1,"update":0.1}
 {"step":2,"loss":4,"step_s":1,"tokens_per_s":100,"compute":0.5,"reduce":0.2,"commit":0.1,"update":0.1}
-{"step":3,"loss":null,"step_s":3,"tokens_per_s":34,"compute":1.5,"reduce":0.4,"commit":0.3,"update":0.1}
+{"step":3,"loss":null,"step_s":9,"tokens_per_s":11,"compute":9}
+{"step":4,"loss":null,"step_s":3,"tokens_per_s":34,"compute":1.5,"reduce":0.4,"commit":0.3,"update":0.1}
 {"step":3,"validation_loss":4.25}
 {"step":3,"checkpoint":"term-1-step-3"}
 {"step":2,"loss":3.5,"step_s":1,"tokens_per_s":100,"compute":0.5,"reduce":0.2,"commit":0.1,"update":0.1}
@@ -156,9 +157,9 @@ TEST(ReportRun, metrics_become_series_and_a_step_that_was_made_twice_counts_once
   ASSERT_TRUE(run) << run.error().text();
   EXPECT_EQ(run->loss, (std::vector<Point>{{0, 5}, {1, 4.5}, {2, 3.5}}));
   EXPECT_EQ(run->validation, (std::vector<Point>{{3, 4.25}}));
-  EXPECT_EQ(run->step_s, (std::vector<Point>{{1, 2}, {2, 1}, {3, 3}}));
-  // Of steps 2 and 3, the first two warm up: compute (0.5 + 1.5) / 2, and what is left of each
-  // step, 0.1 and 0.7, is waiting.
+  EXPECT_EQ(run->step_s, (std::vector<Point>{{1, 2}, {2, 1}, {3, 9}, {4, 3}}));
+  // Steps 2 and 4 are typical: the first two warm up, the validation falls into step 3. Compute is
+  // (0.5 + 1.5) / 2, and what is left of each step, 0.1 and 0.7, is waiting.
   ASSERT_TRUE(run->parts);
   EXPECT_DOUBLE_EQ(run->parts->compute, 1);
   EXPECT_NEAR(run->parts->wait, 0.4, 1e-12);

@@ -246,12 +246,21 @@ class MapDrawing {
       for (const std::vector<Point>& line : lines_of(pair)) {
         for (std::size_t i = 0; i < line.size(); ++i) {
           d += fmt::format("{}{:.1f} {:.1f}", i == 0 ? 'M' : 'L', line[i].x, line[i].y);
-          labels_.avoid(line[i]);
+          avoid(line[i == 0 ? 0 : i - 1], line[i]);
         }
       }
       if (limits(pair)) svg.path(d, "limit-halo", thickness(pair.wire) + 5, "");
       svg.path(d, "link " + scale_.colour(scale_.class_of(pair.rate)), thickness(pair.wire),
                pair_text(pair));
+    }
+  }
+
+  /// Labels do better not to lie on the line between two points.
+  void avoid(const Point& from, const Point& to) {
+    constexpr double kApart = 8;
+    const double parts = std::ceil(std::hypot(to.x - from.x, to.y - from.y) / kApart);
+    for (double i = 1; i <= parts; i += 1) {
+      labels_.avoid({from.x + (to.x - from.x) * i / parts, from.y + (to.y - from.y) * i / parts});
     }
   }
 

@@ -84,7 +84,7 @@ Picture memory_picture(const Planned& planned) {
   }
   Svg svg("memory", kWidth, 8 + kBarRow * static_cast<double>(rows.size()) + 46, picture.heading,
           picture.caption);
-  const double end = draw_bars(svg, rows, longest, {.labels = 116, .figures = 106, .top = 8});
+  const double end = draw_bars(svg, rows, longest, {.labels = 146, .figures = 104, .top = 8});
   const LegendItem items[] = {{"states", "weights, gradients, optimiser"},
                               {"activations", "activations"},
                               {"workspace", "workspace"},

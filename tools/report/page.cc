@@ -123,10 +123,10 @@ std::string page_html(const Page& page, const ChartLibrary& library) {
     if (!item.numbers.empty())
       out += "<details><summary>numbers</summary>\n" + table(item.numbers) + "</details>\n";
     out += "</figure>\n";
-  }
-  if (!page.measured.empty()) {
-    out += "<section class=\"card\">\n<h2>Predicted and measured</h2>\n" + table(page.measured) +
-           "</section>\n";
+    if (item.picture.id == "stages" && !page.measured.empty()) {
+      out += "<section class=\"card\">\n<h2>Predicted and measured</h2>\n" + table(page.measured) +
+             "</section>\n";
+    }
   }
   out += fmt::format(
       "<section class=\"card wide\">\n<h2>The plan</h2>\n<div "

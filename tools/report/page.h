@@ -30,7 +30,7 @@ struct Page {
   std::string title;
   std::string subtitle;
   std::vector<Tile> tiles;
-  TableRows measured;  // beside what was predicted; may be empty
+  TableRows measured;  // beside what was predicted, after the picture `stages`; may be empty
   std::vector<PageItem> items;
   std::vector<SeriesChart>
       series;        // drawn once more by the chart library, in their pictures' place

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace longhaul {
 namespace {
@@ -32,6 +33,7 @@ std::string text(const Json& json, const char* key) {
 struct Metrics {
   std::map<double, double> loss, validation, step_s, tokens_per_s;
   std::map<double, MeasuredParts> parts;
+  std::set<double> disturbed;  // a validation or a checkpoint falls into their time
 };
 
 void read_line(const Json& json, double step, Metrics& metrics) {
@@ -39,6 +41,8 @@ void read_line(const Json& json, double step, Metrics& metrics) {
     if (const auto value = number(json, key)) where[step] = *value;
   };
   keep("validation_loss", metrics.validation);
+  if (json.contains("validation_loss") || json.contains("checkpoint"))
+    metrics.disturbed.insert(step);
   keep("loss", metrics.loss);
   keep("step_s", metrics.step_s);
   keep("tokens_per_s", metrics.tokens_per_s);
@@ -81,7 +85,11 @@ std::vector<Point> points_of(const std::map<double, double>& values) {
   return points;
 }
 
-std::optional<MeasuredParts> mean_of(const std::map<double, MeasuredParts>& all) {
+/// Of the typical steps; of a run that has none, of all.
+std::optional<MeasuredParts> mean_of(const Metrics& metrics) {
+  std::map<double, MeasuredParts> all = metrics.parts;
+  std::erase_if(all, [&](const auto& step) { return metrics.disturbed.contains(step.first); });
+  if (all.empty()) all = metrics.parts;
   if (all.empty()) return {};
   MeasuredParts sum;
   for (const auto& [step, parts] : all) {
@@ -173,7 +181,7 @@ Result<RunData> parse_run(const RunTexts& texts, const std::string& folder,
   run.validation = points_of(metrics.validation);
   run.step_s = points_of(metrics.step_s);
   run.tokens_per_s = points_of(metrics.tokens_per_s);
-  run.parts = mean_of(metrics.parts);
+  run.parts = mean_of(metrics);
   if (texts.timeline.empty()) return run;
   LH_ASSIGN(run.measured,
             parse_timeline(texts.timeline, folder + "/timeline.json", "measured", topology, plan));

@@ -65,13 +65,13 @@ Picture stages_picture(const Planned& planned, const StepResult& step, const Run
     picture.caption += fmt::format(" The first {} of {} stages.", stages, planned.plan.stages());
   const bool has_measured = run != nullptr && run->parts;
   if (planned.plan.stages() > 1 || has_measured) {
-    rows.push_back(row_of(has_measured ? "all, predicted" : "all",
+    rows.push_back(row_of(has_measured ? "predicted" : "all",
                           mean_of(planned, step, 0, planned.plan.stages() - 1)));
   }
   double longest = step.step.value();
   if (has_measured) {
     const MeasuredParts& parts = *run->parts;
-    rows.push_back({.label = "all, measured",
+    rows.push_back({.label = "measured",
                     .parts = {{"compute", parts.compute, false, "compute"},
                               {"", parts.wait, true, "waits for tensors"},
                               {"reduce", parts.reduce, false, "exchange of gradients"},
