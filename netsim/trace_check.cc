@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/quantity.h"
-#include "netsim/known_links.h"
 #include "netsim/cities.h"
+#include "netsim/known_links.h"
 
 namespace longhaul {
 namespace {

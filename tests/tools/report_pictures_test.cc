@@ -232,7 +232,6 @@ TEST(ReportLinks, a_curve_is_what_is_used_of_the_rate) {
   EXPECT_EQ(xml_problem(links.svg), "");
   EXPECT_TRUE(links.svg.contains("d=\"M190 58V47H484V58H778V58z\"")) << links.svg;
   EXPECT_TRUE(links.svg.contains(">25 %, peak 50 % of 16 Mbit/s</text>")) << links.svg;
-  EXPECT_TRUE(links.caption.contains("exchanges are not in it")) << links.caption;
 }
 
 TEST(ReportLinks, a_finite_uplink_has_a_row_and_the_fullest_is_first) {
@@ -247,14 +246,13 @@ TEST(ReportLinks, a_finite_uplink_has_a_row_and_the_fullest_is_first) {
   EXPECT_TRUE(links.svg.contains(">50 %, peak 100 % of 8 Mbit/s</text>")) << links.svg;
 }
 
-TEST(ReportLinks, messages_of_exchanges_count_where_the_simulation_tells_them) {
+TEST(ReportLinks, messages_of_exchanges_count) {
   SmallStep small;
-  small.step.timeline.push_back(
+  small.step.exchange_messages.push_back(
       {Op::kReduce, -1, 0, 1, fixtures::at_s(5), fixtures::at_s(10), Bytes(10e6)});
   const Picture links = links_picture(planned(small), small.step);
   // Half for half of the step, then all.
   EXPECT_TRUE(links.svg.contains("d=\"M190 58V47H484V36H778V58z\"")) << links.svg;
-  EXPECT_FALSE(links.caption.contains("not in it"));
 }
 
 TEST(ReportLinks, a_rate_of_each_pair_of_nodes_counts_the_pairs_that_use_it) {

@@ -47,48 +47,41 @@ void add(Shared& shared, double bytes, double from, double to) {
   }
 }
 
-/// Bytes on the wire; where the simulation does not say, of an activation or its gradient.
-double bytes_of(const TimelineSlice& slice, const Planned& planned, int from, int to) {
-  if (slice.wire > Bytes(0)) return slice.wire.value();
-  const bool is_boundary = slice.op == Op::kSendActivation || slice.op == Op::kSendGradient;
-  if (!is_boundary) return 0;
-  return activation_message(planned.topology, planned.job, planned.plan, from, to).wire.value();
-}
-
 /// Links between sites and finite uplinks and downlinks that are used, the fullest first.
 std::vector<Shared> shared_of(const Planned& planned, const StepResult& step) {
   const Topology& topology = planned.topology;
   enum What { kLink, kUplink, kDownlink };
   std::map<std::tuple<What, int, int>, Shared> all;
   const int stages = planned.plan.stages();
-  for (const TimelineSlice& slice : step.timeline) {
-    if (slice.peer < 0) continue;
+  const auto count = [&](const TimelineSlice& slice) {
+    if (slice.peer < 0) return;
     const int from = planned.plan.device(slice.cell / stages, slice.cell % stages);
     const int to = planned.plan.device(slice.peer / stages, slice.peer % stages);
     const int from_site = topology.site_of(from);
     const int to_site = topology.site_of(to);
-    if (from_site == to_site) continue;
-    const double bytes = bytes_of(slice, planned, from, to);
-    if (bytes <= 0) continue;
+    if (from_site == to_site) return;
     const auto bin_of = [&](SimTime time) { return kBins * (time.seconds() / step.step); };
     const auto use = [&](What what, int a, int b) -> Shared& {
       Shared& shared = all[{what, a, b}];
-      add(shared, bytes, bin_of(slice.start), bin_of(slice.end));
+      add(shared, slice.wire.value(), bin_of(slice.start), bin_of(slice.end));
       return shared;
     };
     use(kLink, from_site, to_site).nodes.emplace(topology.node_of(from), topology.node_of(to));
     if (topology.sites[at(from_site)].uplink.finite()) use(kUplink, from_site, 0);
     if (topology.sites[at(to_site)].downlink.finite()) use(kDownlink, to_site, 0);
-  }
+  };
+  std::ranges::for_each(step.timeline, count);
+  std::ranges::for_each(step.exchange_messages, count);
   std::vector<Shared> out;
   for (auto& [key, shared] : all) {
     const auto& [what, a, b] = key;
     const Site& site = topology.sites[at(a)];
     if (what == kLink) {
       const Link& link = topology.link(a, b);
-      const bool is_one = link.scope == LinkScope::kSitePair;
       shared.name = fmt::format("{} → {}", site.name, topology.sites[at(b)].name);
-      shared.capacity = link.rate * (is_one ? 1 : static_cast<double>(shared.nodes.size()));
+      shared.capacity = link.scope == LinkScope::kSitePair
+                            ? link.pipe()
+                            : link.rate * static_cast<double>(shared.nodes.size());
     } else {
       shared.name = site.name + (what == kUplink ? " uplink" : " downlink");
       shared.capacity = what == kUplink ? site.uplink : site.downlink;
@@ -132,13 +125,9 @@ Picture links_picture(const Planned& planned, const StepResult& step) {
     return picture;
   }
   const std::size_t rows = std::min(all.size(), kRowsMax);
-  const bool has_exchanges = std::ranges::any_of(step.timeline, [](const TimelineSlice& slice) {
-    return slice.peer >= 0 && (slice.op == Op::kReduce || slice.op == Op::kTiedReduce);
-  });
   picture.caption = fmt::format(
-      "What is used of each link's rate over the step{}, the fullest first{}. A link whose nodes "
+      "What is used of each link's rate over the step, the fullest first{}. A link whose nodes "
       "each have a rate of their own counts all pairs of nodes that use it.",
-      has_exchanges ? "" : ", by activations and their gradients (exchanges are not in it)",
       all.size() > rows ? fmt::format(" ({} of {})", rows, all.size()) : "");
   const double bottom = kTop + kRow * static_cast<double>(rows);
   const double width = kWidth - kLabels - kFigures;
