@@ -53,7 +53,7 @@ int bench_order(bool quick, int threads);
 int bench_scale(bool quick, int threads);
 /// The quality against 20 seeds at ten times the effort. Takes an hour.
 int bench_scale_full(int threads);
-/// Speed of the step simulation.
+/// Speed of the engines that simulate a step, on up to 10,000 devices (quick: 1,024).
 int bench_netsim(bool quick, int threads);
 
 }  // namespace longhaul
