@@ -230,10 +230,21 @@ void FlowNetwork::stop(SimTime now, FlowId flow) {
   LH_CHECK(flow >= 0 && at(flow) < state_->flows.size() && state_->progress[at(flow)].running,
            "only running flows can be stopped");
   advance(now);
-  // A flow that has no rate yet must have one before it leaves, or its resources would miscount.
-  if (state_->stale()) state_->solve();
+  std::vector<FlowId>& fresh = state_->fresh;
+  fresh.erase(std::remove(fresh.begin(), fresh.end(), flow), fresh.end());
   if (state_->progress[at(flow)].heap_index != kNone) state_->drop_event(flow);
   state_->leave(flow);
+}
+
+Bytes FlowNetwork::remaining(SimTime now, FlowId flow) {
+  LH_CHECK(flow >= 0 && at(flow) < state_->flows.size() && state_->progress[at(flow)].running,
+           "only running flows have something left");
+  advance(now);
+  const State::Progress& part = state_->progress[at(flow)];
+  // Where a change of this very moment is not solved yet, the rate is still that of the time
+  // before.
+  const double moved = state_->flows[at(flow)].rate * (now - part.updated).seconds().value();
+  return Bytes(std::max(0.0, now > part.updated ? part.remaining - moved : part.remaining));
 }
 
 void FlowNetwork::set_capacity(SimTime now, ResourceId id, BytesPerSecond capacity) {

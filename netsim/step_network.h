@@ -11,6 +11,7 @@
 #include "core/units.h"
 #include "netsim/conditions.h"
 #include "netsim/flow_network.h"
+#include "netsim/message_lanes.h"
 #include "netsim/network_paths.h"
 
 namespace longhaul {
@@ -67,9 +68,11 @@ class StepNetwork {
   NetworkPaths paths_;
   SimTime next_change_ = SimTime::never();
   std::size_t messages_ = 0;
-  std::vector<NetworkMessage> message_of_;  // by flow
-  std::vector<FlowId> background_;          // by Conditions::background; -1: not running
-  std::vector<Turn> turns_;                 // sites x sites
+  MessageLanes lanes_;
+  std::vector<NetworkMessage> running_;  // by message number
+  std::vector<std::int32_t> free_;
+  std::vector<FlowId> background_;  // by Conditions::background; -1: not running
+  std::vector<Turn> turns_;         // sites x sites
 };
 
 /// Simulated time counts 106 days. No step may take more than half of that, so that adding two
