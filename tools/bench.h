@@ -51,6 +51,8 @@ int bench_order(bool quick, int threads);
 int bench_scale(bool quick, int threads);
 /// The quality against 20 seeds at ten times the effort. Takes an hour.
 int bench_scale_full(int threads);
+/// Our flow network against SimGrid, which tools/simgrid fetches: equal ends of flows, and speed.
+int bench_simgrid(bool quick, int threads);
 /// Speed of the step simulation.
 int bench_netsim(bool quick, int threads);
 

@@ -24,7 +24,8 @@ constexpr Suite kSuites[] = {{"clusters", longhaul::bench_clusters, longhaul::be
                              {"netsim", longhaul::bench_netsim},
                              {"order", longhaul::bench_order},
                              {"planner", longhaul::bench_planner},
-                             {"scale", longhaul::bench_scale, longhaul::bench_scale_full}};
+                             {"scale", longhaul::bench_scale, longhaul::bench_scale_full},
+                             {"simgrid", longhaul::bench_simgrid}};
 
 }  // namespace
 
