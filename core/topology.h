@@ -98,6 +98,11 @@ struct Link {
   Origin latency_origin = Origin::kAssumed;
   Origin rate_origin = Origin::kAssumed;
   int streams = 1;  // TCP connections that `rate` takes (see tcp_streams)
+  /// What `rate` was made of, so that it can be made again when something changes (limit_by_tcp in
+  /// netsim/known_links.h): the rate without TCP's limits, infinite where nothing says it; and the
+  /// streams that this link alone has, 0: those of `tcp`.
+  BytesPerSecond measured = BytesPerSecond::infinity();
+  int streams_wanted = 0;
 };
 
 enum class CongestionControl { kBbr, kCubic };
