@@ -100,11 +100,15 @@ struct Link {
   Seconds jitter;
   Origin latency_origin = Origin::kAssumed;
   Origin rate_origin = Origin::kAssumed;
-  int streams = 1;               // TCP connections that `rate` takes (see tcp_streams)
-  BytesPerSecond measured = {};  // before TCP's limits; 0: TCP does not limit `rate`
+  int streams = 1;  // TCP connections that `rate` takes (see tcp_streams)
+  /// What `rate` was made of, so that it can be made again when something changes (limit_by_tcp in
+  /// netsim/known_links.h): the rate without TCP's limits, infinite where nothing says it; and the
+  /// streams that this link alone has, 0: those of `tcp`.
+  BytesPerSecond measured = BytesPerSecond::infinity();
+  int streams_wanted = 0;
 
   /// What a pipe of scope `site_pair` carries for all its flows together.
-  BytesPerSecond pipe() const { return std::max(rate, measured); }
+  BytesPerSecond pipe() const { return measured.finite() ? std::max(rate, measured) : rate; }
 };
 
 enum class CongestionControl { kBbr, kCubic };

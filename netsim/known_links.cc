@@ -63,7 +63,29 @@ bool has_several_nodes(const Topology& topology, int site) {
                        [&](const Node& node) { return node.site == site; }) > 1;
 }
 
+/// What is taken for a rate that nobody measured: all that NICs and windows let through.
+BytesPerSecond assumed_rate(const Topology& topology, const TcpModel& tcp, int from, int to,
+                            Seconds round_trip) {
+  const BytesPerSecond nic = std::min(slowest_nic(topology, from), slowest_nic(topology, to));
+  const int streams = tcp.streams == 0 ? kMaxStreams : tcp.streams;
+  return std::min(nic, streams * (tcp.window / round_trip));
+}
+
 }  // namespace
+
+BytesPerSecond limit_by_tcp(Topology& topology, int from_site, int to_site) {
+  Link& link =
+      topology.links[static_cast<std::size_t>(from_site * topology.site_count() + to_site)];
+  TcpModel tcp = topology.tcp;
+  if (link.streams_wanted > 0) tcp.streams = link.streams_wanted;
+  const Seconds round_trip = link.latency + topology.link(to_site, from_site).latency;
+  const BytesPerSecond path = link.measured.finite()
+                                  ? link.measured
+                                  : assumed_rate(topology, tcp, from_site, to_site, round_trip);
+  link.rate = tcp_rate(tcp, path, round_trip, link.loss);
+  link.streams = tcp_streams(tcp, path, round_trip);
+  return path;
+}
 
 std::vector<LinkProblem> complete_links(Topology& topology, const std::vector<KnownLink>& known) {
   std::vector<LinkProblem> problems;
@@ -93,22 +115,23 @@ std::vector<LinkProblem> complete_links(Topology& topology, const std::vector<Kn
       }
       const Seconds round_trip = *link.latency + back.latency.value_or(*link.latency);
       if (!link.rate) {
-        const BytesPerSecond nic = std::min(slowest_nic(topology, from), slowest_nic(topology, to));
-        const int streams = topology.tcp.streams == 0 ? kMaxStreams : topology.tcp.streams;
-        link.rate = std::min(nic, streams * (topology.tcp.window / round_trip));
         link.rate_origin = Origin::kAssumed;
         ++counts.rates;
-        if (!link.rate->finite()) {
+        if (!assumed_rate(topology, topology.tcp, from, to, round_trip).finite()) {
           problems.push_back({fmt::format("nothing limits the rate between {}", pair),
                               "give the link a `bandwidth`, the nodes a `nic`, or tcp a `window`"});
         }
       }
       counts.modelled_latencies += link.latency_origin == Origin::kModelled ? 1 : 0;
       counts.modelled_rates += link.rate_origin == Origin::kModelled ? 1 : 0;
-      topology.links.push_back(
-          {*link.latency, tcp_rate(topology.tcp, *link.rate, round_trip, link.loss), link.scope,
-           link.loss, link.jitter, link.latency_origin, link.rate_origin,
-           tcp_streams(topology.tcp, *link.rate, round_trip), *link.rate});
+      topology.links.push_back({.latency = *link.latency,
+                                .rate = {},  // below, when both directions are known
+                                .scope = link.scope,
+                                .loss = link.loss,
+                                .jitter = link.jitter,
+                                .latency_origin = link.latency_origin,
+                                .rate_origin = link.rate_origin,
+                                .measured = link.rate.value_or(BytesPerSecond::infinity())});
     }
   }
   const auto note = [&](int count, std::string_view text) {
@@ -119,6 +142,10 @@ std::vector<LinkProblem> complete_links(Topology& topology, const std::vector<Kn
   note(counts.modelled_latencies, "latencies are modelled, not measured");
   note(counts.modelled_rates, "rates are modelled, not measured");
   note(counts.inside, "sites without an inside link get 0.25 ms and 10 Gbit/s between their nodes");
+  if (!problems.empty()) return problems;
+  for (int from = 0; from < sites; ++from) {
+    for (int to = 0; to < sites; ++to) limit_by_tcp(topology, from, to);
+  }
   return problems;
 }
 

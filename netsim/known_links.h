@@ -31,4 +31,9 @@ struct LinkProblem {
 /// limits are applied to every rate. Answers what cannot be completed; links are then unusable.
 std::vector<LinkProblem> complete_links(Topology& topology, const std::vector<KnownLink>& known);
 
+/// Makes rate and streams of one link anew from what the topology now says of it: the rate that was
+/// measured (else NICs and windows), latency both ways, loss and TCP. Both directions are complete.
+/// Answers the rate before TCP's limits.
+BytesPerSecond limit_by_tcp(Topology& topology, int from_site, int to_site);
+
 }  // namespace longhaul

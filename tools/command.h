@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/result.h"
 
@@ -28,6 +29,10 @@ void add_worker_command(CLI::App& app, int& exit_status);
 // Commands of `plan`.
 void add_plan_compare(CLI::App& plan, int& exit_status);
 void add_plan_export(CLI::App& plan, int& exit_status);
+
+/// The arguments with `--remove site london` and `--add site mumbai:8xa100` as two arguments each
+/// instead of three: the noun and the name are one value.
+std::vector<std::string> with_joined_words(std::vector<std::string> arguments);
 
 /// Prints an error to stderr and answers its exit status.
 int report_error(const Error& error);

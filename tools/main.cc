@@ -32,7 +32,11 @@ int main(int argc, char** argv) {
   longhaul::add_generate_command(app, exit_status);
   longhaul::add_worker_command(app, exit_status);
   try {
-    app.parse(argc, argv);
+    // CLI11 takes the arguments from the back.
+    std::vector<std::string> arguments =
+        longhaul::with_joined_words({argv + 1, argv + std::max(argc, 1)});
+    std::ranges::reverse(arguments);
+    app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     // CLI11 only says that a subcommand is required when the first word is none of them.
     std::vector<std::string> commands;

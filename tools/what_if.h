@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/topology.h"
 #include "core/units.h"
+#include "netsim/step_simulation.h"
 
 namespace longhaul {
 
@@ -18,6 +20,7 @@ struct WhatIfRow {
   std::optional<double> usd_per_billion_tokens;  // none where nothing has a price
   std::string binding;  // the largest part of the critical path, for people
   bool replanned = false;
+  std::vector<std::string> notes = {};  // what a change does beside what was asked for, or does not
 };
 
 struct WhatIfTable {
@@ -26,5 +29,16 @@ struct WhatIfTable {
   bool is_log = false;  // points are evenly spaced in the logarithm of x
   std::vector<WhatIfRow> rows;
 };
+
+/// What the step waits for most: the largest group of its critical path by kind and place, and how
+/// much of the step that is. Without a critical path, the largest part of its tasklets' time.
+std::string binding_text(const Topology& topology, const StepResult& step);
+
+/// The table for people, with its notes below it.
+std::string what_if_text(const WhatIfTable& table);
+/// One JSON document (docs/formats.md).
+std::string what_if_json(const WhatIfTable& table);
+/// A line a row, under a line of names (docs/formats.md).
+std::string what_if_csv(const WhatIfTable& table);
 
 }  // namespace longhaul

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "netsim/known_links.h"
+
 namespace longhaul {
 namespace {
 
@@ -363,6 +365,26 @@ TEST_F(ClusterFile, the_window_limits_what_was_measured) {
   EXPECT_NEAR(rate_with("1"), 3'355'443.2 / 0.096, 1e-3);
   EXPECT_EQ(rate_with("4"), 125e6);
   EXPECT_EQ(rate_with("auto"), 125e6);
+}
+
+TEST_F(ClusterFile, a_rate_is_made_anew_from_what_was_measured) {
+  // A window of 1 MB and one stream: 25e6 B/s at 40 ms, 50e6 at 20 ms, all of 62.5e6 at 8 ms.
+  Topology topology =
+      parsed(cluster(kTwoSites,
+                     "{tcp: {window: 1 MB, streams: 1}, links: [{between: [tokyo, oregon], "
+                     "latency: 20 ms, bandwidth: 500 Mbit/s}]}"));
+  EXPECT_EQ(topology.link(0, 1).rate, bytes_per_second(25e6));
+  EXPECT_EQ(topology.link(0, 1).measured, bytes_per_second(62.5e6));
+  const auto rate_at = [&](Seconds latency) {
+    topology.links[1].latency = topology.links[2].latency = latency;
+    EXPECT_EQ(limit_by_tcp(topology, 0, 1), bytes_per_second(62.5e6));
+    return topology.link(0, 1).rate;
+  };
+  EXPECT_EQ(rate_at(milliseconds(10)), bytes_per_second(50e6));
+  EXPECT_EQ(rate_at(milliseconds(4)), bytes_per_second(62.5e6));
+  topology.links[1].streams_wanted = 2;
+  EXPECT_EQ(rate_at(milliseconds(20)), bytes_per_second(50e6));
+  EXPECT_EQ(topology.link(0, 1).streams, 2);
 }
 
 TEST_F(ClusterFile, the_round_trip_is_the_sum_of_both_ways) {
