@@ -15,7 +15,7 @@ namespace longhaul {
 struct RunLength {
   std::uint64_t steps = 0;
   double days = 0;
-  std::string tokens;  // `10B`; k, M, B, T or none
+  std::string tokens = {};  // `10B`; k, M, B, T or none
 
   bool is_said() const { return steps > 0 || days > 0 || !tokens.empty(); }
 };
