@@ -41,10 +41,10 @@ void MaxMinSolver::solve(std::span<const double> capacities,
   index_flows(capacities, path_begin, path, weights);
   fixed_.assign(flows, 0);
   open_flows_.resize(flows);
-  for (std::size_t f = 0; f < flows; ++f) open_flows_[f] = static_cast<std::int32_t>(f);
   open_count_ = flows;
   open_cap_min_ = kInfinity;
   for (std::size_t f = 0; f < flows; ++f) {
+    open_flows_[f] = static_cast<std::int32_t>(f);
     open_cap_min_ = std::min(open_cap_min_, caps[f] / weights[f]);
   }
 
@@ -78,12 +78,6 @@ void MaxMinSolver::index_flows(std::span<const double> capacities,
   weight_.assign(resources, 0);
   taken_.assign(resources, 0);
   for (const std::int32_t r : used) ++crossing_[at(r)];
-  for (std::size_t f = 0; f < flows; ++f) {
-    for (std::int32_t i = path_begin[f]; i < path_begin[f + 1]; ++i) {
-      weight_[at(path[at(i)])] += weights[f];
-    }
-  }
-
   list_end_.resize(resources);
   share_.resize(resources);
   open_resources_.clear();
@@ -92,16 +86,19 @@ void MaxMinSolver::index_flows(std::span<const double> capacities,
   for (std::size_t r = 0; r < resources; ++r) {
     list_end_[r] = begin;
     begin += crossing_[r];
-    if (crossing_[r] == 0 || capacities[r] == kInfinity) continue;
-    share_[r] = left_[r] / weight_[r];
-    open_resources_.push_back(static_cast<std::int32_t>(r));
+    if (crossing_[r] > 0 && capacities[r] != kInfinity) {
+      open_resources_.push_back(static_cast<std::int32_t>(r));
+    }
   }
   flows_of_.resize(used.size());
   for (std::size_t f = 0; f < flows; ++f) {
     for (std::int32_t i = path_begin[f]; i < path_begin[f + 1]; ++i) {
-      flows_of_[at(list_end_[at(path[at(i)])]++)] = static_cast<std::int32_t>(f);
+      const std::size_t r = at(path[at(i)]);
+      flows_of_[at(list_end_[r]++)] = static_cast<std::int32_t>(f);
+      weight_[r] += weights[f];
     }
   }
+  for (const std::int32_t r : open_resources_) share_[at(r)] = left_[at(r)] / weight_[at(r)];
 }
 
 /// Infinite when no open flow crosses a finite resource.

@@ -62,7 +62,7 @@ struct FlowNetwork::State {
     std::int32_t local = -1;   // index in the solver's input; -1 where nobody competes for it
     double was_fastest = 0;
     double trial = 0;            // load at the proposed rates
-    double resting_load = 0;     // of the resting members; where nothing binds, of all
+    double resting_load = 0;     // of resting members, if binding
     double resting_fastest = 0;  // level among resting members, if binding
     std::int32_t counted = -1;   // `moving` when these two were found
     double moving_fastest = 0;   // level among moving members, at the proposed rates
@@ -167,8 +167,7 @@ struct FlowNetwork::State {
   void move(FlowId id);
   void touch(ResourceId id);
   void trace_moving();
-  void count_resting(ResourceId id);
-  bool absorb_where_little_is_left();
+  void count_resting();
   void move_component();
   void share_out();
   void number_shared_resources();

@@ -31,7 +31,8 @@ void FlowNetwork::State::solve() {
     if (attempt == kLocalAttempts) move_component();
     do {
       trace_moving();
-    } while (absorb_where_little_is_left());
+      count_resting();
+    } while (movers.size() < moving.size());
     share_out();
     if (!find_overload() && !move_uncertified()) break;
   }
@@ -99,54 +100,47 @@ inline void FlowNetwork::State::touch(ResourceId id) {
   affected.push_back(id);
 }
 
-/// Counts the moving flows by resource, and what those at rest take.
+/// Counts the moving flows by resource.
 void FlowNetwork::State::trace_moving() {
-  while (movers.size() < moving.size()) {
-    const FlowId id = moving[movers.size()];
-    const Flow& flow = flows[at(id)];
-    const auto index = static_cast<std::int32_t>(movers.size());
-    for (const Crossing& crossing : path_of(flow)) {
+  const std::size_t traced = movers.size();
+  movers.resize(moving.size());
+  for (std::size_t i = traced; i < moving.size(); ++i) {
+    const FlowId id = moving[i];
+    const double weight = flows[at(id)].weight;
+    movers[i].rate = paces[at(id)].rate;
+    movers[i].unit = flows[at(id)].unit;
+    for (const Crossing& crossing : path_of(flows[at(id)])) {
       Resource& resource = resources[at(crossing.resource)];
       if (resource.roomy) continue;
       touch(crossing.resource);
       ++resource.moving;
-      resource.moving_weight = std::min(resource.moving_weight, flow.weight);
-      hops.push_back({crossing.resource, index});
+      resource.moving_weight = std::min(resource.moving_weight, weight);
+      hops.push_back({crossing.resource, static_cast<std::int32_t>(i)});
     }
-    movers.push_back({.rate = paces[at(id)].rate, .unit = flow.unit});
   }
+}
+
+/// What the flows at rest take of binding resources. A moving flow limited by a resource gets at
+/// least the mean level of those at rest there: where much less than that is left, some of them
+/// must give, and the small difference would be mere rounding. So they all move.
+void FlowNetwork::State::count_resting() {
   for (const ResourceId id : affected) {
     Resource& resource = resources[at(id)];
-    if (resource.binding && resource.counted != resource.moving) count_resting(id);
-  }
-}
-
-void FlowNetwork::State::count_resting(ResourceId id) {
-  Resource& resource = resources[at(id)];
-  resource.counted = resource.moving;
-  resource.resting_load = resource.resting_fastest = 0;
-  if (resource.moving == resource.size) return;
-  for (const Member& member : members[at(id)]) {
-    const Pace& pace = paces[at(member.flow)];
-    if (pace.epoch == epoch) continue;
-    resource.resting_load += pace.rate;
-    resource.resting_fastest = std::max(resource.resting_fastest, pace.level);
-  }
-}
-
-/// A moving flow limited by a resource gets at least the mean level of those at rest there. Where
-/// much less than that is left, some of them must give, and the small difference would be mere
-/// rounding.
-bool FlowNetwork::State::absorb_where_little_is_left() {
-  const std::size_t before = moving.size();
-  for (const ResourceId id : affected) {
-    const Resource& resource = resources[at(id)];
-    if (!resource.binding || resource.moving == 0) continue;
+    if (!resource.binding || resource.counted == resource.moving) continue;
+    resource.counted = resource.moving;
+    resource.resting_load = resource.resting_fastest = 0;
+    if (resource.moving == resource.size) continue;
+    for (const Member& member : members[at(id)]) {
+      const Pace& pace = paces[at(member.flow)];
+      if (pace.epoch == epoch) continue;
+      resource.resting_load += pace.rate;
+      resource.resting_fastest = std::max(resource.resting_fastest, pace.level);
+    }
+    if (resource.moving == 0) continue;
     const double left = resource.capacity - resource.resting_load;
     if (2 * resource.weight * left >= resource.capacity * resource.moving_weight) continue;
     for (const Member& member : members[at(id)]) move(member.flow);
   }
-  return moving.size() > before;
 }
 
 /// `moving` becomes all flows that are connected to it by finite resources.
@@ -169,7 +163,7 @@ void FlowNetwork::State::share_out() {
     movers[i].proposed = flows[at(moving[i])].most;
     movers[i].shared = 0;
   }
-  path.resize(hops.size());
+  if (path.size() < hops.size()) path.resize(hops.size());
   std::size_t length = 0;
   for (const Hop& hop : hops) {
     const Resource& resource = resources[at(hop.resource)];
@@ -178,7 +172,6 @@ void FlowNetwork::State::share_out() {
     length += is_shared;
     movers[at(hop.mover)].shared += is_shared;
   }
-  path.resize(length);
 
   solved.clear();
   caps.clear();
@@ -202,7 +195,7 @@ void FlowNetwork::State::share_out() {
   if (capacities.size() == 1 && level <= cap_min) {
     for (std::size_t i = 0; i < solved.size(); ++i) rates[i] = level * weights[i];
   } else {
-    solver.solve(capacities, path_begin, path, caps, weights, rates);
+    solver.solve(capacities, path_begin, std::span(path).first(length), caps, weights, rates);
   }
   for (std::size_t i = 0; i < solved.size(); ++i) movers[at(solved[i])].proposed = rates[i];
 }

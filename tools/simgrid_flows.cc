@@ -1,6 +1,7 @@
 #include "tools/simgrid_flows.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -162,8 +163,9 @@ FlowRun run_flows(const FlowScene& scene) {
 
 namespace {
 
-Result<void> write_scene(const FlowScene& scene, const std::string& folder) {
-  std::ofstream platform(folder + "/platform.xml");
+Result<void> write_scene(const FlowScene& scene, const std::string& platform_path,
+                         const std::string& flows_path) {
+  std::ofstream platform(platform_path);
   platform << "<?xml version=\"1.0\"?>\n"
               "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
               "<platform version=\"4.1\">\n<zone id=\"all\" routing=\"Full\">\n";
@@ -181,14 +183,17 @@ Result<void> write_scene(const FlowScene& scene, const std::string& folder) {
     platform << "</route>\n";
   }
   platform << "</zone>\n</platform>\n";
-  std::ofstream list(folder + "/flows.txt");
+  std::ofstream list(flows_path);
   for (const FlowScene::Flow& flow : scene.flows) {
     const FlowScene::Route& route = scene.routes[at(flow.route)];
     list << fmt::format("{} h{} h{} {}\n", flow.start_s, route.from, route.to, flow.bytes);
   }
   platform.close();
   list.close();
-  if (!platform || !list) return failed("platform and flows cannot be written to " + folder);
+  if (!platform || !list) {
+    return failed(platform_path + " or " + flows_path + " cannot be written",
+                  "tools/simgrid makes their folder");
+  }
   return {};
 }
 
@@ -196,12 +201,15 @@ Result<void> write_scene(const FlowScene& scene, const std::string& folder) {
 
 Result<SimgridRun> run_flows_in_simgrid(const FlowScene& scene, const SimgridCall& call) {
   const std::string folder = call.root + "/build/simgrid";
-  LH_TRY(write_scene(scene, folder));
+  const std::string files = fmt::format("{}/scene-{}", folder, ::getpid());
+  const std::string platform = files + ".xml";
+  const std::string flows = files + ".txt";
+  LH_TRY(write_scene(scene, platform, flows));
   // Its other defaults: shares are exact to 1e-5 bytes/s and times to 1e-9 s.
   const std::string command = fmt::format(
       "'{}/judge' --cfg=network/model:CM02 --cfg=network/TCP-gamma:0 --cfg=network/crosstraffic:0 "
-      "--cfg=network/optim:{} --log=root.thres:error '{}/platform.xml' '{}/flows.txt'",
-      folder, call.updates_all ? "Full" : "Lazy", folder, folder);
+      "--cfg=network/optim:{} --log=root.thres:error '{}' '{}'",
+      folder, call.updates_all ? "Full" : "Lazy", platform, flows);
   std::FILE* const pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) return failed("SimGrid's judge does not start");
   std::string text;
@@ -209,7 +217,10 @@ Result<SimgridRun> run_flows_in_simgrid(const FlowScene& scene, const SimgridCal
   for (std::size_t got; (got = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
     text.append(buffer.data(), got);
   }
-  if (::pclose(pipe) != 0) return failed(command + " failed", "tools/simgrid makes it");
+  // The files of a failed run stay, so that it can be repeated.
+  if (::pclose(pipe) != 0) return failed(command + " failed", "tools/simgrid makes the judge");
+  std::remove(platform.c_str());
+  std::remove(flows.c_str());
 
   SimgridRun run;
   std::istringstream stream(text);
