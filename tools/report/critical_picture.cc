@@ -28,7 +28,7 @@ BarRow row_of(const CriticalPart& part, const Topology& topology, Seconds step) 
       break;
     case CriticalKind::kUpdate:
       style = "update";
-      what = "updates";
+      what = "update";
       break;
     case CriticalKind::kBandwidth:
       style = "transfer";
@@ -39,7 +39,10 @@ BarRow row_of(const CriticalPart& part, const Topology& topology, Seconds step) 
       what = "latency";
       break;
   }
-  return {.label = fmt::format("{}: {}", where, what),
+  // The usual of a device or a link needs no word.
+  const bool is_usual =
+      part.kind == CriticalKind::kCompute || part.kind == CriticalKind::kBandwidth;
+  return {.label = is_usual ? where : fmt::format("{}, {}", where, what),
           .parts = {{style, part.time.value(), false, std::string(what)}},
           .whole = step.value(),
           .figure = format_duration(part.time),
@@ -56,7 +59,8 @@ Picture critical_picture(const Planned& planned, const StepResult& step) {
                   .svg = "",
                   .caption =
                       "The longest parts of the critical path: a step is as long as their "
-                      "sum, and no shorter before one of them is.",
+                      "sum, and no shorter before one of them is. A device: it computes; "
+                      "a link: its rate.",
                   .is_wide = false};
   std::vector<BarRow> rows;
   Seconds sum;
@@ -75,7 +79,7 @@ Picture critical_picture(const Planned& planned, const StepResult& step) {
   for (const BarRow& row : rows) longest = std::max(longest, row.parts.front().value);
   Svg svg("critical", kWidth, 12 + kBarRow * static_cast<double>(rows.size()), picture.heading,
           picture.caption);
-  draw_bars(svg, rows, longest, {.labels = 180, .figures = 66, .top = 8});
+  draw_bars(svg, rows, longest, {.labels = 204, .figures = 66, .top = 8});
   picture.svg = std::move(svg).finish();
   return picture;
 }

@@ -35,13 +35,18 @@ std::string mark(std::size_t shape, const Point& p) {
   }
 }
 
+/// What binds, without how much of the step that is.
+std::string resource_of(const WhatIfRow& row) {
+  return row.binding.substr(0, row.binding.rfind(", "));
+}
+
 /// The binding resources in the order in which they are met.
 std::vector<std::string> bindings_of(const WhatIfTable& table) {
   std::vector<std::string> names;
   for (const WhatIfRow& row : table.rows) {
     if (row.problem.empty() && !row.binding.empty() &&
-        std::ranges::find(names, row.binding) == names.end())
-      names.push_back(row.binding);
+        std::ranges::find(names, resource_of(row)) == names.end())
+      names.push_back(resource_of(row));
   }
   return names;
 }
@@ -120,7 +125,7 @@ class SweepDrawing {
         svg.text(x, chart.bottom() - 5, "×", "problem", Anchor::kMiddle);
         continue;
       }
-      const auto found = std::ranges::find(bindings_, row.binding);
+      const auto found = std::ranges::find(bindings_, resource_of(row));
       svg.path(mark(static_cast<std::size_t>(found - bindings_.begin()),
                     {x, chart.y(row.step.value() / unit.seconds)}),
                row.replanned ? "mark hollow" : "mark",
