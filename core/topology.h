@@ -100,7 +100,7 @@ struct Link {
   Seconds jitter;
   Origin latency_origin = Origin::kAssumed;
   Origin rate_origin = Origin::kAssumed;
-  int streams = 1;  // TCP connections that `rate` takes (see tcp_streams)
+  int streams = 1;               // TCP connections that `rate` takes (see tcp_streams)
   BytesPerSecond measured = {};  // before TCP's limits; 0: TCP does not limit `rate`
 
   /// What a pipe of scope `site_pair` carries for all its flows together.

@@ -200,8 +200,9 @@ bool was_measured(Origin origin) {
 /// Takes the latency, with what belongs to it, from one direction of a trace.
 bool take_latency(BuiltLink& link, const PairSummary* pair, Origin origin,
                   const std::string& source) {
-  if (pair == nullptr || !pair->latency || !was_measured(pair->origin)) return false;
-  link.round_trip = {2 * *pair->latency, pair->origin == Origin::kMirrored ? pair->origin : origin,
+  if (pair == nullptr || !pair->latency || !was_measured(pair->latency_origin)) return false;
+  link.round_trip = {2 * *pair->latency,
+                     pair->latency_origin == Origin::kMirrored ? pair->latency_origin : origin,
                      source};
   link.loss = pair->loss;
   link.jitter = pair->jitter;

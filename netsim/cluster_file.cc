@@ -290,8 +290,8 @@ class ClusterReader {
         const auto column = static_cast<std::size_t>(places[static_cast<std::size_t>(to)]);
         const PairSummary& pair = summaries[row * trace->places.size() + column];
         if (pair.rows == 0) continue;
-        known(from, to) = {pair.latency, pair.rate,   pair.scope,      pair.loss,
-                           pair.jitter,  pair.origin, pair.rate_origin};
+        known(from, to) = {pair.latency, pair.rate,           pair.scope,      pair.loss,
+                           pair.jitter,  pair.latency_origin, pair.rate_origin};
       }
     }
     return {};

@@ -68,6 +68,7 @@ struct PlannedFailure {
 /// goes on from the last checkpoint once the device, or one like it, is there.
 struct Failures {
   bool by_rate = false;                 // as often as the kinds' failures_per_hour say
+  double per_hour = 0;                  // and kinds that do not say
   std::vector<PlannedFailure> planned;  // in order of time
   Seconds notice{3};                    // six heartbeats of 500 ms
   Seconds repair{300};                  // until there is a device again

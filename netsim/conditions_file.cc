@@ -148,7 +148,8 @@ class ConditionsReader {
   void read_failures(const Cursor& at) {
     if (!at.present()) return;
     Failures& failures = out_.failures;
-    failures.by_rate = at.optional("by_rate").boolean();
+    failures.per_hour = at.optional("per_hour").number({.min = 0, .max = 1});
+    failures.by_rate = at.optional("by_rate").boolean() || failures.per_hour > 0;
     failures.notice = at.optional("notice").duration(failures.notice);
     failures.repair = at.optional("repair").duration(failures.repair);
     failures.restart = at.optional("restart").duration(failures.restart);
@@ -167,11 +168,11 @@ class ConditionsReader {
     }
     std::stable_sort(failures.planned.begin(), failures.planned.end(),
                      [](const auto& a, const auto& b) { return a.time < b.time; });
-    if (failures.by_rate &&
+    if (failures.by_rate && failures.per_hour == 0 &&
         std::none_of(topology_.kinds.begin(), topology_.kinds.end(),
                      [](const DeviceKind& kind) { return kind.failures_per_hour > 0; })) {
       at.key("by_rate").fail("no device kind of the cluster has failures_per_hour",
-                             "give it to the device files, or list failures under `planned`");
+                             "say `per_hour` for all of them, or list failures under `planned`");
     }
   }
 

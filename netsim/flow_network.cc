@@ -26,14 +26,15 @@ FlowId FlowNetwork::State::admit(std::span<const ResourceId> whole_path, double 
                                  double weight) {
   if (free_flows.empty()) {
     free_flows.push_back(static_cast<FlowId>(flows.size()));
+    paces.emplace_back();
     flows.emplace_back();
     progress.emplace_back();
   }
   const FlowId id = free_flows.back();
   free_flows.pop_back();
   Flow& flow = flows[at(id)];
-  flow.rate = 0;
-  flow.cap = cap;
+  paces[at(id)].rate = paces[at(id)].level = 0;
+  flow.cap = flow.most = cap;
   flow.weight = weight;
   flow.unit = 1 / weight;
   flow.path_size = 0;
@@ -53,28 +54,40 @@ FlowId FlowNetwork::State::admit(std::span<const ResourceId> whole_path, double 
     crossings[at(i)].position = resources[at(resource)].size++;
     resources[at(resource)].weight += weight;
     members[at(resource)].push_back({id, i});
+    reserve(resource, flow.most);
   }
   if (!run_alone(id)) fresh.push_back(id);
   return id;
 }
 
-/// Where nobody else crosses what a flow crosses, its rate needs no solve.
+/// Where a flow meets nobody, its rate needs no solve.
 bool FlowNetwork::State::run_alone(FlowId id) {
   const Flow& flow = flows[at(id)];
-  double rate = flow.cap;
   for (const Crossing& crossing : path_of(flow)) {
-    const Resource& resource = resources[at(crossing.resource)];
-    if (resource.size > 1 || resource.resized) return false;
-    rate = std::min(rate, resource.capacity);
+    if (!resources[at(crossing.resource)].roomy) return false;
   }
-  for (const Crossing& crossing : path_of(flow)) {
-    Resource& resource = resources[at(crossing.resource)];
-    resource.load = rate;
-    resource.saturated = rate >= resource.capacity;
-    resource.fastest = rate * flow.unit;
-  }
-  apply_rate(id, rate);
+  apply_rate(id, flow.most);
   return true;
+}
+
+/// Its flows could take so much more, or less.
+void FlowNetwork::State::reserve(ResourceId id, double more) {
+  Resource& resource = resources[at(id)];
+  resource.most += more;
+  const bool was_roomy = resource.roomy;
+  resource.roomy = resource.size == 1 || resource.most < resource.capacity * (1 - kDrift);
+  if (resource.roomy && resource.saturated) mark_dirty(id);
+  if (!was_roomy || resource.roomy) return;
+  double fastest = 0;
+  resource.load = 0;
+  for (const Member& member : members[at(id)]) {
+    resource.load += paces[at(member.flow)].rate;
+    fastest = std::max(fastest, paces[at(member.flow)].level);
+  }
+  // Where it was saturated after the last solve, the next must know.
+  if (resource.saturated || resource.load < resource.capacity) return;
+  resource.saturated = true;
+  resource.fastest = fastest;
 }
 
 /// Keeps the finite resources. A slot's room only grows, by doubling, so that the space of paths
@@ -93,6 +106,7 @@ void FlowNetwork::State::give_path(Flow& flow, std::span<const ResourceId> whole
       LH_CHECK(crossing.resource != id, "a flow crosses a resource once");
     }
     crossings[at(flow.path_begin + flow.path_size++)] = {id, 0};
+    flow.most = std::min(flow.most, resources[at(id)].capacity);
   }
 }
 
@@ -106,17 +120,33 @@ void FlowNetwork::State::leave(FlowId id) {
     list.pop_back();
     Resource& resource = resources[at(crossing.resource)];
     if (--resource.size == 0) {  // nobody is left whose rate could change
-      resource.load = resource.weight = 0;
+      resource.load = resource.weight = resource.most = 0;
       resource.saturated = false;
+      resource.roomy = true;
       continue;
     }
-    resource.load -= flow.rate;
+    resource.load -= paces[at(id)].rate;
     resource.weight -= flow.weight;
-    mark_dirty(crossing.resource);
+    reserve(crossing.resource, -flow.most);
+    if (resource.saturated) mark_dirty(crossing.resource);
   }
   progress[at(id)].running = false;
   free_flows.push_back(id);
   --running;
+}
+
+/// What the members could take, here and elsewhere, after a change of capacity.
+void FlowNetwork::State::follow_capacity(ResourceId id) {
+  reserve(id, 0);
+  for (const Member& member : members[at(id)]) {
+    Flow& flow = flows[at(member.flow)];
+    double most = flow.cap;
+    for (const Crossing& crossing : path_of(flow)) {
+      most = std::min(most, resources[at(crossing.resource)].capacity);
+    }
+    const double more = most - std::exchange(flow.most, most);
+    for (const Crossing& crossing : path_of(flow)) reserve(crossing.resource, more);
+  }
 }
 
 void FlowNetwork::State::mark_dirty(ResourceId id) {
@@ -128,14 +158,15 @@ void FlowNetwork::State::mark_dirty(ResourceId id) {
 
 /// Brings the flow's remaining bytes up to `now` and books its end at the new rate.
 void FlowNetwork::State::apply_rate(FlowId id, double rate) {
-  Flow& flow = flows[at(id)];
-  if (rate == flow.rate) return;
+  Pace& pace = paces[at(id)];
+  if (rate == pace.rate) return;
   Progress& part = progress[at(id)];
   if (part.updated < now) {
-    part.remaining -= flow.rate * (now - part.updated).seconds().value();
+    part.remaining -= pace.rate * (now - part.updated).seconds().value();
     part.updated = now;
   }
-  flow.rate = rate;
+  pace.rate = rate;
+  pace.level = rate * flows[at(id)].unit;
   // What ends at this instant does so at any rate.
   if (part.heap_index != kNone && events[at(part.heap_index)].time == now) return;
   if (part.remaining <= kNothingLeft * part.amount || rate == kInfiniteRate) {
@@ -230,10 +261,21 @@ void FlowNetwork::stop(SimTime now, FlowId flow) {
   LH_CHECK(flow >= 0 && at(flow) < state_->flows.size() && state_->progress[at(flow)].running,
            "only running flows can be stopped");
   advance(now);
-  // A flow that has no rate yet must have one before it leaves, or its resources would miscount.
-  if (state_->stale()) state_->solve();
+  std::vector<FlowId>& fresh = state_->fresh;
+  fresh.erase(std::remove(fresh.begin(), fresh.end(), flow), fresh.end());
   if (state_->progress[at(flow)].heap_index != kNone) state_->drop_event(flow);
   state_->leave(flow);
+}
+
+Bytes FlowNetwork::remaining(SimTime now, FlowId flow) {
+  LH_CHECK(flow >= 0 && at(flow) < state_->flows.size() && state_->progress[at(flow)].running,
+           "only running flows have something left");
+  advance(now);
+  const State::Progress& part = state_->progress[at(flow)];
+  // Where a change of this very moment is not solved yet, the rate is still that of the time
+  // before.
+  const double moved = state_->paces[at(flow)].rate * (now - part.updated).seconds().value();
+  return Bytes(std::max(0.0, now > part.updated ? part.remaining - moved : part.remaining));
 }
 
 void FlowNetwork::set_capacity(SimTime now, ResourceId id, BytesPerSecond capacity) {
@@ -245,6 +287,7 @@ void FlowNetwork::set_capacity(SimTime now, ResourceId id, BytesPerSecond capaci
   if (resource.capacity == capacity.value()) return;
   resource.capacity = capacity.value();
   if (resource.size == 0) return;
+  state_->follow_capacity(id);
   resource.resized = true;
   state_->mark_dirty(id);
 }
@@ -272,7 +315,7 @@ BytesPerSecond FlowNetwork::rate(FlowId flow) {
   LH_CHECK(flow >= 0 && at(flow) < state_->flows.size() && state_->progress[at(flow)].running,
            "only running flows have a rate");
   if (state_->stale()) state_->solve();
-  return BytesPerSecond(state_->flows[at(flow)].rate);
+  return BytesPerSecond(state_->paces[at(flow)].rate);
 }
 
 std::size_t FlowNetwork::running() const {

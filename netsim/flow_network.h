@@ -40,6 +40,8 @@ class FlowNetwork {
                double weight = 1);
   /// Ends a running flow before its time.
   void stop(SimTime now, FlowId flow);
+  /// What a running flow has not moved yet.
+  Bytes remaining(SimTime now, FlowId flow);
   /// Another finite capacity for a finite resource; with 0 its flows wait.
   void set_capacity(SimTime now, ResourceId id, BytesPerSecond capacity);
 

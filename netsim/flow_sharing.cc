@@ -14,8 +14,6 @@ constexpr std::int32_t kNone = -1;
 // A resource counts as saturated, and a flow as one of its fastest, within this relative error:
 // above rounding, and far below any difference that matters.
 constexpr double kSlack = 1e-12;
-// Loads that are kept by adding differences drift by one rounding a change: this allows 10^9.
-constexpr double kDrift = 1e-6;
 // After so many attempts to keep a solve local, the whole connected component is solved.
 constexpr int kLocalAttempts = 8;
 
@@ -29,7 +27,7 @@ constexpr std::size_t at(std::int32_t index) {
 
 void FlowNetwork::State::solve() {
   find_first_to_move();
-  for (int attempt = 0; !affected.empty(); ++attempt) {
+  for (int attempt = 0;; ++attempt) {
     if (attempt == kLocalAttempts) move_component();
     do {
       trace_moving();
@@ -38,7 +36,7 @@ void FlowNetwork::State::solve() {
     if (!find_overload() && !move_uncertified()) break;
   }
   for (const ResourceId id : affected) resources[at(id)].load = resources[at(id)].trial;
-  for (const FlowId id : moving) apply_rate(id, flows[at(id)].proposed);
+  for (std::size_t i = 0; i < moving.size(); ++i) apply_rate(moving[i], movers[i].proposed);
 }
 
 /// The new flows, and the fastest on the saturated resources that gained or lost a flow.
@@ -46,18 +44,22 @@ void FlowNetwork::State::find_first_to_move() {
   ++epoch;
   moving.clear();
   affected.clear();
-  traced = 0;
+  movers.clear();
+  hops.clear();
   for (const FlowId id : fresh) {
     move(id);
-    for (const Crossing& crossing : path_of(flows[at(id)])) touch(crossing.resource);
+    for (const Crossing& crossing : path_of(flows[at(id)])) {
+      if (!resources[at(crossing.resource)].roomy) touch(crossing.resource);
+    }
   }
   for (const ResourceId id : dirty) {
     Resource& resource = resources[at(id)];
     resource.dirty = false;
     if (std::exchange(resource.resized, false)) {
-      if (!resource.saturated && resource.load < resource.capacity * (1 - kDrift)) continue;
+      const bool is_watched = !resource.roomy && !resource.saturated;
+      if (is_watched && resource.load < resource.capacity * (1 - kDrift)) continue;
       touch(id);
-      resource.binding = true;
+      resource.binding = !resource.roomy;
       for (const Member& member : members[at(id)]) move(member.flow);
     } else if (resource.saturated) {
       touch(id);
@@ -67,17 +69,18 @@ void FlowNetwork::State::find_first_to_move() {
   dirty.clear();
   for (const ResourceId id : affected) {
     const Resource& resource = resources[at(id)];
-    if (!resource.saturated) continue;
+    if (!resource.was_saturated) continue;
     for (const Member& member : members[at(id)]) {
-      const Flow& flow = flows[at(member.flow)];
-      if (flow.rate * flow.unit >= resource.fastest * (1 - kSlack)) move(member.flow);
+      if (paces[at(member.flow)].level >= resource.fastest * (1 - kSlack)) move(member.flow);
     }
   }
 }
 
 inline void FlowNetwork::State::move(FlowId id) {
-  if (flows[at(id)].epoch == epoch) return;
-  flows[at(id)].epoch = epoch;
+  Pace& pace = paces[at(id)];
+  if (pace.epoch == epoch) return;
+  pace.epoch = epoch;
+  pace.mover = static_cast<std::int32_t>(moving.size());
   moving.push_back(id);
 }
 
@@ -87,35 +90,47 @@ inline void FlowNetwork::State::touch(ResourceId id) {
   resource.epoch = epoch;
   resource.was_saturated = resource.saturated;
   resource.was_fastest = resource.fastest;
-  resource.binding = resource.saturated || resource.size == 1;
+  resource.binding = resource.saturated && !resource.roomy;
+  if (resource.roomy) resource.saturated = false;
   resource.spread = false;
   resource.moving = 0;
+  resource.counted = kNone;
   resource.moving_weight = kInfiniteRate;
   affected.push_back(id);
 }
 
 /// Counts the moving flows by resource, and what those at rest take.
 void FlowNetwork::State::trace_moving() {
-  for (; traced < moving.size(); ++traced) {
-    for (const Crossing& crossing : path_of(flows[at(moving[traced])])) {
-      touch(crossing.resource);
+  while (movers.size() < moving.size()) {
+    const FlowId id = moving[movers.size()];
+    const Flow& flow = flows[at(id)];
+    const auto index = static_cast<std::int32_t>(movers.size());
+    for (const Crossing& crossing : path_of(flow)) {
       Resource& resource = resources[at(crossing.resource)];
+      if (resource.roomy) continue;
+      touch(crossing.resource);
       ++resource.moving;
-      resource.moving_weight = std::min(resource.moving_weight, flows[at(moving[traced])].weight);
+      resource.moving_weight = std::min(resource.moving_weight, flow.weight);
+      hops.push_back({crossing.resource, index});
     }
+    movers.push_back({.rate = paces[at(id)].rate, .unit = flow.unit});
   }
   for (const ResourceId id : affected) {
     Resource& resource = resources[at(id)];
-    resource.local = kNone;
-    resource.moving_fastest = resource.resting_fastest = 0;
-    resource.trial = resource.binding ? 0 : resource.load;
-    if (!resource.binding || resource.moving == resource.size) continue;
-    for (const Member& member : members[at(id)]) {
-      const Flow& flow = flows[at(member.flow)];
-      if (flow.epoch == epoch) continue;
-      resource.trial += flow.rate;
-      resource.resting_fastest = std::max(resource.resting_fastest, flow.rate * flow.unit);
-    }
+    if (resource.binding && resource.counted != resource.moving) count_resting(id);
+  }
+}
+
+void FlowNetwork::State::count_resting(ResourceId id) {
+  Resource& resource = resources[at(id)];
+  resource.counted = resource.moving;
+  resource.resting_load = resource.resting_fastest = 0;
+  if (resource.moving == resource.size) return;
+  for (const Member& member : members[at(id)]) {
+    const Pace& pace = paces[at(member.flow)];
+    if (pace.epoch == epoch) continue;
+    resource.resting_load += pace.rate;
+    resource.resting_fastest = std::max(resource.resting_fastest, pace.level);
   }
 }
 
@@ -127,7 +142,7 @@ bool FlowNetwork::State::absorb_where_little_is_left() {
   for (const ResourceId id : affected) {
     const Resource& resource = resources[at(id)];
     if (!resource.binding || resource.moving == 0) continue;
-    const double left = resource.capacity - resource.trial;
+    const double left = resource.capacity - resource.resting_load;
     if (2 * resource.weight * left >= resource.capacity * resource.moving_weight) continue;
     for (const Member& member : members[at(id)]) move(member.flow);
   }
@@ -138,6 +153,7 @@ bool FlowNetwork::State::absorb_where_little_is_left() {
 void FlowNetwork::State::move_component() {
   for (std::size_t i = 0; i < moving.size(); ++i) {
     for (const Crossing& crossing : path_of(flows[at(moving[i])])) {
+      if (resources[at(crossing.resource)].roomy) continue;
       touch(crossing.resource);
       if (std::exchange(resources[at(crossing.resource)].spread, true)) continue;
       for (const Member& member : members[at(crossing.resource)]) move(member.flow);
@@ -148,40 +164,37 @@ void FlowNetwork::State::move_component() {
 /// Proposes the max-min rates of the moving flows in what those at rest leave of the binding
 /// resources.
 void FlowNetwork::State::share_out() {
+  number_shared_resources();
+  for (std::size_t i = 0; i < movers.size(); ++i) {
+    movers[i].proposed = flows[at(moving[i])].most;
+    movers[i].shared = 0;
+  }
+  path.resize(hops.size());
+  std::size_t length = 0;
+  for (const Hop& hop : hops) {
+    const Resource& resource = resources[at(hop.resource)];
+    const bool is_shared = resource.local != kNone;
+    path[length] = resource.local;
+    length += is_shared;
+    movers[at(hop.mover)].shared += is_shared;
+  }
+  path.resize(length);
+
   solved.clear();
-  capacities.clear();
   caps.clear();
   weights.clear();
-  path.clear();
   path_begin.assign(1, 0);
   double cap_min = kInfiniteRate;
   double weight = 0;
-  for (const FlowId id : moving) {
-    Flow& flow = flows[at(id)];
-    double cap = flow.cap;
-    for (const Crossing& crossing : path_of(flow)) {
-      Resource& resource = resources[at(crossing.resource)];
-      if (!resource.binding || resource.size == 1) {
-        // With nobody to share with, a capacity is a cap by another name.
-        cap = std::min(cap, resource.capacity);
-        continue;
-      }
-      if (resource.local == kNone) {
-        resource.local = static_cast<std::int32_t>(capacities.size());
-        capacities.push_back(resource.capacity - resource.trial);
-      }
-      path.push_back(resource.local);
-    }
-    if (static_cast<std::int32_t>(path.size()) == path_begin.back()) {
-      flow.proposed = cap;
-      continue;
-    }
-    solved.push_back(id);
-    caps.push_back(cap);
-    weights.push_back(flow.weight);
-    cap_min = std::min(cap_min, cap * flow.unit);
-    weight += flow.weight;
-    path_begin.push_back(static_cast<std::int32_t>(path.size()));
+  for (std::size_t i = 0; i < movers.size(); ++i) {
+    const Mover& mover = movers[i];
+    if (mover.shared == 0) continue;
+    solved.push_back(static_cast<std::int32_t>(i));
+    caps.push_back(mover.proposed);
+    weights.push_back(flows[at(moving[i])].weight);
+    cap_min = std::min(cap_min, mover.proposed * mover.unit);
+    weight += weights.back();
+    path_begin.push_back(path_begin.back() + mover.shared);
   }
   if (solved.empty()) return;
   rates.resize(solved.size());
@@ -191,18 +204,35 @@ void FlowNetwork::State::share_out() {
   } else {
     solver.solve(capacities, path_begin, path, caps, weights, rates);
   }
-  for (std::size_t i = 0; i < solved.size(); ++i) flows[at(solved[i])].proposed = rates[i];
+  for (std::size_t i = 0; i < solved.size(); ++i) movers[at(solved[i])].proposed = rates[i];
+}
+
+/// Those that a moving flow has to share. What is left of them is the solver's to give.
+void FlowNetwork::State::number_shared_resources() {
+  capacities.clear();
+  for (const ResourceId id : affected) {
+    Resource& resource = resources[at(id)];
+    resource.trial = resource.binding ? resource.resting_load : resource.load;
+    resource.moving_fastest = 0;
+    resource.local = kNone;
+    if (!resource.binding || resource.moving == 0) continue;
+    resource.local = static_cast<std::int32_t>(capacities.size());
+    capacities.push_back(resource.capacity - resource.resting_load);
+  }
 }
 
 /// Loads at the proposed rates; true when they overload a resource that was only watched.
 bool FlowNetwork::State::find_overload() {
-  for (const FlowId id : moving) {
-    const Flow& flow = flows[at(id)];
-    for (const Crossing& crossing : path_of(flow)) {
-      Resource& resource = resources[at(crossing.resource)];
-      resource.trial += resource.binding ? flow.proposed : flow.proposed - flow.rate;
-      resource.moving_fastest = std::max(resource.moving_fastest, flow.proposed * flow.unit);
-    }
+  for (Mover& mover : movers) {
+    mover.level = mover.proposed * mover.unit;
+    mover.adds[0] = mover.proposed - mover.rate;
+    mover.adds[1] = mover.proposed;
+  }
+  for (const Hop& hop : hops) {
+    const Mover& mover = movers[at(hop.mover)];
+    Resource& resource = resources[at(hop.resource)];
+    resource.trial += mover.adds[resource.binding];
+    resource.moving_fastest = std::max(resource.moving_fastest, mover.level);
   }
   bool overload = false;
   for (const ResourceId id : affected) {
@@ -212,16 +242,16 @@ bool FlowNetwork::State::find_overload() {
       const double slack = kSlack + resource.size * kEpsilon;
       resource.saturated = resource.trial >= resource.capacity * (1 - slack);
       resource.fastest = std::max(resource.resting_fastest, resource.moving_fastest);
-    } else if (resource.trial >= resource.capacity * (1 - kDrift)) {
+    } else if (!resource.roomy && resource.trial >= resource.capacity * (1 - kDrift)) {
       resource.binding = overload = true;
     }
   }
   return overload;
 }
 
-bool FlowNetwork::State::certified(double rate, const Flow& flow) const {
-  if (rate >= flow.cap) return true;
-  const double level = rate * flow.unit;
+bool FlowNetwork::State::certified(FlowId id, double rate, double level) const {
+  const Flow& flow = flows[at(id)];
+  if (rate >= flow.most) return true;
   for (const Crossing& crossing : path_of(flow)) {
     const Resource& resource = resources[at(crossing.resource)];
     if (resource.saturated && level >= resource.fastest * (1 - kSlack)) return true;
@@ -240,13 +270,15 @@ bool FlowNetwork::State::move_uncertified() {
         resource.resting_fastest > resource.moving_fastest) {
       move_those_who_deny(id);
     }
-    // Flows at rest relied on this resource only if it was saturated, and still can if their rate
-    // is still its fastest.
+    // Flows at rest relied on this resource only if it was saturated and they its fastest, and
+    // still can if they still are.
     if (!resource.was_saturated) continue;
     if (resource.saturated && resource.fastest <= resource.was_fastest) continue;
+    const double relied = resource.was_fastest * (1 - kSlack);
     for (const Member& member : members[at(id)]) {
-      const Flow& flow = flows[at(member.flow)];
-      if (flow.epoch != epoch && !certified(flow.rate, flow)) move(member.flow);
+      const Pace& pace = paces[at(member.flow)];
+      if (pace.epoch == epoch || pace.level < relied) continue;
+      if (!certified(member.flow, pace.rate, pace.level)) move(member.flow);
     }
   }
   return moving.size() > before;
@@ -256,15 +288,15 @@ bool FlowNetwork::State::move_uncertified() {
 void FlowNetwork::State::move_those_who_deny(ResourceId id) {
   double slowest = kInfiniteRate;
   for (const Member& member : members[at(id)]) {
-    const Flow& flow = flows[at(member.flow)];
-    const double level = flow.proposed * flow.unit;
-    if (flow.epoch != epoch || level >= slowest) continue;
-    if (!certified(flow.proposed, flow)) slowest = level;
+    const Pace& pace = paces[at(member.flow)];
+    if (pace.epoch != epoch || at(pace.mover) >= movers.size()) continue;
+    const Mover& mover = movers[at(pace.mover)];
+    if (mover.level >= slowest) continue;
+    if (!certified(member.flow, mover.proposed, mover.level)) slowest = mover.level;
   }
   if (slowest == kInfiniteRate) return;
   for (const Member& member : members[at(id)]) {
-    const Flow& flow = flows[at(member.flow)];
-    if (flow.rate * flow.unit > slowest) move(member.flow);
+    if (paces[at(member.flow)].level > slowest) move(member.flow);
   }
 }
 

@@ -73,7 +73,7 @@ Result<void> add_pairs(const Trace& trace, const CityTable& cities,
       int latencies = 0;
       int rates = 0;
       for (const PairSummary* way : {&summaries[i * count + j], &summaries[j * count + i]}) {
-        if (way->origin != Origin::kMeasured) continue;
+        if (way->latency_origin != Origin::kMeasured) continue;
         if (way->latency) latency += way->latency->value(), ++latencies;
         if (way->rate) rate += way->rate->value(), ++rates;
       }

@@ -52,7 +52,7 @@ Result<LinkReplay> LinkReplay::make(const Topology& topology, const Trace& trace
         State state = points.back().state;
         if (row->latency) state.latency = *row->latency;
         if (row->rate) measured = *row->rate;
-        if (row->rate || row->loss > 0) loss = row->loss;
+        if (row->loss) loss = *row->loss;
         // The way back is the cluster's: its own changes come at times of their own.
         const Seconds round_trip = state.latency + (from == to ? state.latency : back.latency);
         state.rate = tcp_rate(topology.tcp, measured, round_trip, loss);

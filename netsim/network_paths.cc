@@ -42,6 +42,7 @@ const NetworkPath& NetworkPaths::path(int from_device, int to_device) {
   const auto [entry, is_new] = paths_.try_emplace(key);
   NetworkPath& path = entry->second;
   if (!is_new) return path;
+  path.lane = static_cast<std::int32_t>(paths_.size()) - 1;
   path.cap = topology_.rate(from_device, to_device);
   path.latency = topology_.latency(from_device, to_device);
   // Devices of one node talk over PCIe or NVLink, whose sharing is not modelled: the cap is all.

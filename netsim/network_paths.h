@@ -15,8 +15,9 @@ namespace longhaul {
 
 struct NetworkPath {
   std::vector<ResourceId> resources;
-  BytesPerSecond cap;  // what one flow can get alone
-  Seconds latency;     // one way
+  BytesPerSecond cap;     // what one flow can get alone
+  Seconds latency;        // one way
+  std::int32_t lane = 0;  // its number among the paths
 };
 
 class NetworkPaths {

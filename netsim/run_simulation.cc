@@ -51,7 +51,9 @@ class RunSimulation {
       for (const int device : pipeline) {
         const DeviceKind& kind = topology.kind_of(device);
         usd_per_hour_ += kind.usd_per_hour;
-        failures_per_second_ += kind.failures_per_hour / 3600;
+        failures_per_second_ +=
+            (kind.failures_per_hour > 0 ? kind.failures_per_hour : conditions.failures.per_hour) /
+            3600;
         used_.push_back(device);
       }
     }

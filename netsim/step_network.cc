@@ -33,7 +33,8 @@ StepNetwork::StepNetwork(const Topology& topology, const Conditions* conditions,
     : topology_(topology),
       conditions_(conditions),
       begin_(begin),
-      paths_(topology, network_, conditions == nullptr || !conditions->replay) {
+      paths_(topology, network_, conditions == nullptr || !conditions->replay),
+      lanes_(network_) {
   if (conditions_ == nullptr) return;
   stream_ = mixed(mixed(conditions_->seed) ^ step);
   background_.assign(conditions_->background.size(), -1);
@@ -121,10 +122,14 @@ void StepNetwork::begin_message(SimTime now, const NetworkMessage& message) {
   if (conditions_ != nullptr && conditions_->sharing == Sharing::kRtt) {
     weight = 1 / std::max(kRoundTripMin, 2 * path.latency).value();
   }
-  const FlowId flow = network_.start(now, path.resources, message.wire, path.cap, weight);
-  const auto index = static_cast<std::size_t>(flow);
-  if (index >= message_of_.size()) message_of_.resize(index + 1);
-  message_of_[index] = message;
+  if (free_.empty()) {
+    free_.push_back(static_cast<std::int32_t>(running_.size()));
+    running_.emplace_back();
+  }
+  const std::int32_t number = free_.back();
+  free_.pop_back();
+  running_[static_cast<std::size_t>(number)] = message;
+  lanes_.start(now, path, message.wire, weight, number);
 }
 
 SimTime StepNetwork::next_event() {
@@ -137,8 +142,9 @@ std::optional<std::int32_t> StepNetwork::advance() {
     change(next_change_);
     return std::nullopt;
   }
-  const FlowId flow = network_.pop_completed();
-  const NetworkMessage message = message_of_[static_cast<std::size_t>(flow)];
+  const std::int32_t number = lanes_.pop_completed();
+  const NetworkMessage message = running_[static_cast<std::size_t>(number)];
+  free_.push_back(number);
   --messages_;
   if (Turn* turn = turn_of(message); turn != nullptr) {
     --turn->running;

@@ -15,6 +15,7 @@
 #include "core/units.h"
 #include "netsim/conditions.h"
 #include "netsim/flow_network.h"
+#include "netsim/message_lanes.h"
 #include "netsim/network_paths.h"
 
 namespace longhaul {
@@ -72,9 +73,11 @@ class StepNetwork {
   NetworkPaths paths_;
   SimTime next_change_ = SimTime::never();
   std::size_t messages_ = 0;
-  std::vector<NetworkMessage> message_of_;  // by flow
-  std::vector<FlowId> background_;          // by Conditions::background; -1: not running
-  std::vector<Turn> turns_;                 // sites x sites
+  MessageLanes lanes_;
+  std::vector<NetworkMessage> running_;  // by message number
+  std::vector<std::int32_t> free_;
+  std::vector<FlowId> background_;  // by Conditions::background; -1: not running
+  std::vector<Turn> turns_;         // sites x sites
   // By devices, from and to, while a message of theirs is leaving: those behind it.
   std::map<std::pair<int, int>, std::deque<NetworkMessage>> behind_;
 };

@@ -13,6 +13,7 @@
 #include "core/config_cursor.h"
 #include "core/hash.h"
 #include "core/quantity.h"
+#include "netsim/csv_text.h"
 
 namespace longhaul {
 namespace {
@@ -39,15 +40,14 @@ constexpr std::array<std::string_view, kColumns> kColumnNames = {
     "from",       "to",      "scope", "time_s",    "latency_ms", "basis",
     "gbit_per_s", "streams", "loss",  "jitter_ms", "origin",     "source"};
 
-struct Field {
-  std::string text;
-  int column = 1;  // where it starts, from 1
-};
+using Field = CsvField;
 
 /// Reads one trace; holds what every error needs: the file's name and the line at hand.
 class TraceReader {
  public:
-  TraceReader(std::string_view text, const std::string& name) : text_(text) { trace_.name = name; }
+  TraceReader(std::string_view text, const std::string& name) : text_(text), lines_(text) {
+    trace_.name = name;
+  }
 
   Result<Trace> read() {
     trace_.hash = hash_text(text_);
@@ -88,56 +88,26 @@ class TraceReader {
   }
 
   bool next_line() {
-    if (position_ >= text_.size()) return false;
-    const std::size_t end = std::min(text_.find('\n', position_), text_.size());
-    line_text_ = text_.substr(position_, end - position_);
-    if (!line_text_.empty() && line_text_.back() == '\r') line_text_.remove_suffix(1);
-    if (line_ == 0 && line_text_.starts_with("\xef\xbb\xbf")) line_text_.remove_prefix(3);
-    position_ = end + 1;
-    ++line_;
+    if (!lines_.next()) return false;
+    line_text_ = lines_.line();
+    line_ = lines_.number();
     return true;
   }
 
   /// Messages show parts of a line: nothing in it may steer a terminal.
   Result<void> check_characters() {
-    for (std::size_t i = 0; i < line_text_.size(); ++i) {
-      const auto byte = static_cast<unsigned char>(line_text_[i]);
-      if ((byte >= 0x20 && byte != 0x7f) || byte == '\t') continue;
-      line_text_ = {};  // no excerpt
-      return error(static_cast<int>(i) + 1, fmt::format("control character 0x{:02x}", byte),
-                   "is this a text file?");
-    }
-    return {};
+    const std::size_t at = find_control_character(line_text_);
+    if (at == std::string_view::npos) return {};
+    const auto byte = static_cast<unsigned char>(line_text_[at]);
+    line_text_ = {};  // no excerpt
+    return error(static_cast<int>(at) + 1, fmt::format("control character 0x{:02x}", byte),
+                 "is this a text file?");
   }
 
-  /// Splits at commas; a field may stand in double quotes, a doubled quote being one quote.
   Result<std::vector<Field>> split() const {
-    std::vector<Field> fields;
-    std::size_t at = 0;
-    while (true) {
-      Field field{"", static_cast<int>(at) + 1};
-      if (at < line_text_.size() && line_text_[at] == '"') {
-        ++at;
-        while (at < line_text_.size() && (line_text_[at] != '"' || (at + 1 < line_text_.size() &&
-                                                                    line_text_[at + 1] == '"'))) {
-          if (line_text_[at] == '"') ++at;
-          field.text += line_text_[at++];
-        }
-        if (at >= line_text_.size()) return error(field.column, "a quoted field is not closed");
-        ++at;
-        if (at < line_text_.size() && line_text_[at] != ',') {
-          return error(static_cast<int>(at) + 1, "a quoted field must end at a comma");
-        }
-      } else {
-        while (at < line_text_.size() && line_text_[at] != ',') field.text += line_text_[at++];
-        const auto first = field.text.find_first_not_of(" \t");
-        const auto last = field.text.find_last_not_of(" \t");
-        field.text = first == std::string::npos ? "" : field.text.substr(first, last - first + 1);
-      }
-      fields.push_back(std::move(field));
-      if (at >= line_text_.size()) return fields;
-      ++at;
-    }
+    std::expected<std::vector<Field>, CsvMistake> fields = split_csv(line_text_, ',');
+    if (!fields) return error(fields.error().column, fields.error().message);
+    return std::move(*fields);
   }
 
   Result<void> read_header(const std::vector<Field>& fields) {
@@ -242,6 +212,7 @@ class TraceReader {
                      "ping, CloudPing and cloud dashboards print round trips: rtt");
       }
       row.latency = milliseconds(basis == 1 ? *latency / 2 : *latency);
+      row.basis = basis == 1 ? LatencyBasis::kRoundTrip : LatencyBasis::kOneWay;
     }
     LH_ASSIGN(const std::optional<double> rate, number(fields, kRate, 1e-6, 1e6));
     if (rate) row.rate = gigabits_per_second(*rate);
@@ -251,10 +222,9 @@ class TraceReader {
     if (streams && *streams != row.streams) {
       return error(field(fields, kStreams).column, "`streams` must be a whole number");
     }
-    LH_ASSIGN(const std::optional<double> loss, number(fields, kLoss, 0, 0.999));
-    row.loss = loss.value_or(0);
+    LH_ASSIGN(row.loss, number(fields, kLoss, 0, 0.999));
     LH_ASSIGN(const std::optional<double> jitter, number(fields, kJitter, 0, 60000));
-    row.jitter = milliseconds(jitter.value_or(0));
+    if (jitter) row.jitter = milliseconds(*jitter);
     constexpr std::array origins = {Origin::kMeasured, Origin::kMirrored, Origin::kAssumed,
                                     Origin::kModelled};
     LH_ASSIGN(const std::size_t origin,
@@ -267,7 +237,7 @@ class TraceReader {
 
   std::string_view text_;
   Trace trace_;
-  std::size_t position_ = 0;
+  TextLines lines_;
   int line_ = 0;
   std::string_view line_text_;
   std::array<int, kColumns> columns_{};
@@ -290,7 +260,7 @@ int Trace::find_place(std::string_view place) const {
   return found == places.end() ? -1 : static_cast<int>(found - places.begin());
 }
 
-Result<Trace> load_trace(const std::string& path) {
+Result<std::string> read_trace_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     return invalid(fmt::format("cannot read trace {}: {}", path, std::strerror(errno)));
@@ -307,6 +277,11 @@ Result<Trace> load_trace(const std::string& path) {
   if (text.size() > kMaxTraceBytes) {
     return invalid(fmt::format("trace {} is larger than 256 MiB", path));
   }
+  return text;
+}
+
+Result<Trace> load_trace(const std::string& path) {
+  LH_ASSIGN(const std::string text, read_trace_text(path));
   return parse_trace(text, path);
 }
 
@@ -330,21 +305,25 @@ std::vector<PairSummary> summarise(const Trace& trace, double percentile) {
     std::vector<double> rates;
     std::vector<double> losses;
     std::vector<double> jitters;
+    bool has_rate = false;
     for (const TraceRow* row : rows[pair]) {
-      if (row->latency) latencies.push_back(row->latency->value());
-      if (row->rate) rates.push_back(row->rate->value());
-      losses.push_back(row->loss);
-      jitters.push_back(row->jitter.value());
+      if (row->latency) {
+        latencies.push_back(row->latency->value());
+        summary.latency_origin = row->origin;
+      }
+      if (row->rate) {
+        rates.push_back(row->rate->value());
+        summary.rate_origin = row->origin;
+      }
+      if (row->loss) losses.push_back(*row->loss);
+      if (row->jitter) jitters.push_back(row->jitter->value());
+      if (row->rate || !has_rate) summary.scope = row->scope;
+      has_rate = has_rate || row->rate;
     }
     if (!latencies.empty()) summary.latency = Seconds(percentile_of(latencies, percentile));
     if (!rates.empty()) summary.rate = BytesPerSecond(percentile_of(rates, 100 - percentile));
-    summary.loss = percentile_of(losses, percentile);
-    summary.jitter = Seconds(percentile_of(jitters, percentile));
-    summary.scope = rows[pair].back()->scope;
-    for (const TraceRow* row : rows[pair]) {  // the last row that says the figure
-      if (row->latency || !summary.latency) summary.origin = row->origin;
-      if (row->rate) summary.rate_origin = row->origin;
-    }
+    if (!losses.empty()) summary.loss = percentile_of(losses, percentile);
+    if (!jitters.empty()) summary.jitter = Seconds(percentile_of(jitters, percentile));
   }
   return summaries;
 }

@@ -20,16 +20,20 @@
 
 namespace longhaul {
 
+/// How a latency was measured. Trace keeps all of them one way.
+enum class LatencyBasis { kOneWay, kRoundTrip };
+
 struct TraceRow {
   int from = 0;  // index into Trace::places
   int to = 0;
   LinkScope scope = LinkScope::kNode;
-  std::optional<double> time_s;        // since the start of the trace
-  std::optional<Seconds> latency;      // one way: a round trip is halved on reading
-  std::optional<BytesPerSecond> rate;  // what `streams` connections reach together
+  std::optional<double> time_s;                // since the start of the trace
+  std::optional<Seconds> latency;              // one way: a round trip is halved on reading
+  LatencyBasis basis = LatencyBasis::kOneWay;  // what the file has, and trace_csv writes
+  std::optional<BytesPerSecond> rate;          // what `streams` connections reach together
   int streams = 1;
-  double loss = 0;
-  Seconds jitter;
+  std::optional<double> loss;
+  std::optional<Seconds> jitter;
   Origin origin = Origin::kMeasured;
   std::string source;
   int line = 0;
@@ -46,16 +50,22 @@ struct Trace {
 
 Result<Trace> load_trace(const std::string& path);
 Result<Trace> parse_trace(std::string_view text, const std::string& name);
+/// The text of a file of measurements, at most 256 MiB.
+Result<std::string> read_trace_text(const std::string& path);
+
+/// The trace as text that parse_trace reads; columns in which every row has its default are left
+/// out. Numbers have twelve digits. Each line of `comments` comes first, after a `#`.
+std::string trace_csv(const Trace& trace, const std::vector<std::string>& comments);
 
 /// What the trace says of one directed pair.
 struct PairSummary {
   std::optional<Seconds> latency;
   std::optional<BytesPerSecond> rate;
   LinkScope scope = LinkScope::kNode;
-  double loss = 0;
+  double loss = 0;  // and jitter: of the rows that say it; 0 where none does
   Seconds jitter;
-  Origin origin = Origin::kMeasured;       // of the latency; without one, of the rate
-  Origin rate_origin = Origin::kMeasured;  // of the rate
+  Origin latency_origin = Origin::kMeasured;  // of the last row that has one
+  Origin rate_origin = Origin::kMeasured;
   std::size_t rows = 0;
 };
 

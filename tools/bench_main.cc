@@ -25,7 +25,8 @@ constexpr Suite kSuites[] = {{"cities", longhaul::bench_cities},
                              {"netsim", longhaul::bench_netsim},
                              {"order", longhaul::bench_order},
                              {"planner", longhaul::bench_planner},
-                             {"scale", longhaul::bench_scale, longhaul::bench_scale_full}};
+                             {"scale", longhaul::bench_scale, longhaul::bench_scale_full},
+                             {"simgrid", longhaul::bench_simgrid}};
 
 }  // namespace
 

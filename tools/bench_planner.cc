@@ -1,5 +1,5 @@
 // Suite `planner`: our plan against the other policies on the shipped clusters, and how long the
-// search takes. Suite `netsim`: speed of the step simulation.
+// search takes.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -61,31 +61,6 @@ Result<std::vector<BenchFigure>> compare_policies(const std::string& name, int t
   return figures;
 }
 
-Result<std::vector<BenchFigure>> time_simulation(const std::string& name) {
-  LH_ASSIGN(const Topology topology,
-            load_cluster(std::string(LONGHAUL_SOURCE_DIR "/configs/clusters/") + name + ".yaml"));
-  LH_ASSIGN(const Job job, load_job(LONGHAUL_SOURCE_DIR "/configs/jobs/gpt3-xl.yaml"));
-  LH_ASSIGN(const JudgedPlan ranked, rank_order_plan(topology, job, {.seed = 1, .threads = 1}));
-  std::size_t instructions = 0;
-  for (const TaskletSchedule& tasklet : make_schedule(ranked.plan, job).tasklets) {
-    instructions += tasklet.instructions.size();
-  }
-  std::vector<double> times;
-  constexpr int kRepetitions = 9;
-  for (int i = 0; i < kRepetitions; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    LH_ASSIGN(const StepResult step, simulate_step(topology, job, ranked.plan));
-    times.push_back(seconds_since(start));
-  }
-  const double step_s = median(times);
-  const std::string command = "tools/bench netsim";
-  const double rate = static_cast<double>(instructions) / step_s;
-  return std::vector<BenchFigure>{
-      {name + " step simulation", step_s, "s", 0.05, "lower", step_s <= 0.05,
-       fmt::format("{} instructions, {} flows", instructions, ranked.step.flows), command},
-      {name + " instructions", rate, "1/s", 1e6, "higher", rate >= 1e6, "", command}};
-}
-
 int report_all(const std::string& suite,
                const std::vector<Result<std::vector<BenchFigure>>>& parts) {
   std::vector<BenchFigure> figures;
@@ -105,12 +80,6 @@ int bench_planner(bool quick, int threads) {
   std::vector<Result<std::vector<BenchFigure>>> parts = {compare_policies("eight-cities", threads)};
   if (!quick) parts.push_back(compare_policies("ten-cities", threads));
   return report_all("planner", parts);
-}
-
-int bench_netsim(bool quick, int) {
-  std::vector<Result<std::vector<BenchFigure>>> parts = {time_simulation("ten-cities")};
-  if (!quick) parts.push_back(time_simulation("dtfm-5-worldwide"));
-  return report_all("netsim", parts);
 }
 
 }  // namespace longhaul

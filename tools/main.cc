@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   longhaul::add_data_command(app, exit_status);
   longhaul::add_launch_command(app, exit_status);
   longhaul::add_compare_command(app, exit_status);
+  longhaul::add_report_command(app, exit_status);
   longhaul::add_agent_command(app, exit_status);
   longhaul::add_generate_command(app, exit_status);
   longhaul::add_worker_command(app, exit_status);

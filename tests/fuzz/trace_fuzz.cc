@@ -32,8 +32,9 @@ void check_row(const TraceRow& row, int places) {
   LH_CHECK(!row.latency || (row.latency->value() >= 0 && row.latency->value() <= 60),
            "latencies are within their limits");
   LH_CHECK(!row.rate || (row.rate->value() > 0 && row.rate->finite()), "rates are positive");
-  LH_CHECK(row.loss >= 0 && row.loss < 1, "loss is a probability");
-  LH_CHECK(row.streams >= 1 && row.jitter.value() >= 0 && row.line >= 1, "the rest is sane");
+  LH_CHECK(!row.loss || (*row.loss >= 0 && *row.loss < 1), "loss is a probability");
+  LH_CHECK(!row.jitter || row.jitter->value() >= 0, "jitter is no less than none");
+  LH_CHECK(row.streams >= 1 && row.line >= 1, "the rest is sane");
 }
 
 void check_summaries(const Trace& trace, double percentile) {
@@ -63,6 +64,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   LH_CHECK(!trace->rows.empty(), "a trace measures something");
   for (const TraceRow& row : trace->rows) check_row(row, static_cast<int>(trace->places.size()));
   for (const double percentile : {0.0, 50.0, 97.5, 100.0}) check_summaries(*trace, percentile);
+  const Result<Trace> again = parse_trace(trace_csv(*trace, {"fuzz"}), "again.csv");
+  LH_CHECK(again && again->places == trace->places && again->rows.size() == trace->rows.size(),
+           "what is written can be read");
   if (trace->places.size() <= kPlacesPrinted) {
     LH_CHECK(!trace_table(*trace, 50).empty(), "a trace can be printed");
   }

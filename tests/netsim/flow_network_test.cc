@@ -176,6 +176,55 @@ TEST(FlowNetwork, capped_flow_on_a_link_with_room_ends_exactly_as_alone) {
   EXPECT_EQ(net.net.pop_completed(), flow);
 }
 
+TEST(FlowNetwork, flow_that_meets_another_only_at_its_end_runs_as_alone) {
+  // 30 + 80 would be more than 100 bytes/s, but the first ends at 10 s, when the second starts: 80
+  // bytes/s for 400 bytes, 15 s.
+  Net net;
+  const ResourceId link = net.link(100);
+  const FlowId first = net.start(0, {link}, 300, 30);
+  const FlowId second = net.start(10, {link}, 400, 80);
+  net.expect_end(first, 10);
+  EXPECT_EQ(net.rate(second), 80);
+  net.expect_end(second, 15);
+}
+
+TEST(FlowNetwork, link_that_had_room_for_all_their_caps_is_shared_when_it_no_longer_has) {
+  // 40 + 40 of 90 bytes/s; the third takes 90 / 3 = 30 as they do, for 60 bytes: 2 to 4 s. By then
+  // the others have sent 80 + 60 of 300 bytes and have 40 again for the 160 left: 8 s.
+  Net net;
+  const ResourceId link = net.link(90);
+  const FlowId first = net.start(0, {link}, 300, 40);
+  const FlowId second = net.start(0, {link}, 300, 40);
+  EXPECT_EQ(net.rate(first), 40);
+  const FlowId third = net.start(2, {link}, 60);
+  EXPECT_EQ(net.rate(first), 30);
+  EXPECT_EQ(net.rate(third), 30);
+  net.expect_end(third, 4);
+  EXPECT_EQ(net.rate(second), 40);
+  net.expect_end(first, 8);
+  net.expect_end(second, 8);
+}
+
+TEST(FlowNetwork, narrower_link_elsewhere_makes_room_for_the_rest) {
+  // Both want all of the 100 bytes/s of the wide link: 50 each. From 2 to 3 s the narrow one holds
+  // the first to 20, and the other has 80. Then 200 - 100 - 20 = 80 and 340 - 100 - 80 = 160 bytes
+  // are left, at 50 bytes/s again: the first ends at 4.6 s. The other's last 80 bytes go at
+  // 100: 5.4.
+  Net net;
+  const ResourceId wide = net.link(100);
+  const ResourceId narrow = net.link(70);
+  const FlowId held = net.start(0, {wide, narrow}, 200);
+  const FlowId other = net.start(0, {wide}, 340);
+  net.resize(2, narrow, 20);
+  EXPECT_EQ(net.rate(held), 20);
+  EXPECT_EQ(net.rate(other), 80);
+  net.resize(3, narrow, 70);
+  EXPECT_EQ(net.rate(held), 50);
+  EXPECT_EQ(net.rate(other), 50);
+  net.expect_end(held, 4.6);
+  net.expect_end(other, 5.4);
+}
+
 TEST(FlowNetwork, shares_are_as_the_weights) {
   // 100 as 1 : 3 is 25 and 75. The heavy one ends at 750 / 75 = 10 s; the light one has
   // 1000 - 250 = 750 left, at 100: 17.5 s.

@@ -126,6 +126,10 @@ TEST(RunSimulation, failures_come_at_the_rate_of_the_devices) {
   EXPECT_EQ(run.simulated, 1u);
   expect_whole(run);
   EXPECT_EQ(run_of(conditions, limits, topology).value().time, run.time);
+  // Said for all kinds at once.
+  for (DeviceKind& kind : topology.kinds) kind.failures_per_hour = 0;
+  conditions.failures.per_hour = 0.01;
+  EXPECT_EQ(run_of(conditions, limits, topology).value().failures, run.failures);
   conditions.seed = 2;
   EXPECT_NE(run_of(conditions, limits, topology).value().failures, run.failures);
 }

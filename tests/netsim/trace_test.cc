@@ -71,8 +71,8 @@ TEST(ParseTrace, what_is_left_out_has_its_default) {
     EXPECT_FALSE(row.time_s);
     EXPECT_FALSE(row.latency);
     EXPECT_EQ(row.streams, 1);
-    EXPECT_EQ(row.loss, 0);
-    EXPECT_EQ(row.jitter, seconds(0));
+    EXPECT_FALSE(row.loss);
+    EXPECT_FALSE(row.jitter);
     EXPECT_EQ(row.origin, Origin::kMeasured);
     EXPECT_EQ(row.source, "");
   }
@@ -266,14 +266,52 @@ TEST(Summarise, latency_and_rate_may_come_from_different_rows) {
   EXPECT_FALSE(inside.latency);
 }
 
-TEST(Summarise, scope_and_origin_are_those_of_the_last_row) {
+TEST(Summarise, scope_and_origin_are_those_of_the_last_row_that_has_the_figure) {
   const Trace trace = parsed(
-      "from,to,gbit_per_s,scope,origin\n"
-      "a,b,1,node,measured\n"
-      "a,b,2,site_pair,modelled\n");
+      "from,to,gbit_per_s,latency_ms,basis,scope,origin\n"
+      "a,b,1,,,node,measured\n"
+      "a,b,2,,,site_pair,modelled\n"
+      "a,b,,5,one_way,node,assumed\n");
   const PairSummary pair = summarise(trace, 50)[1];
   EXPECT_EQ(pair.scope, LinkScope::kSitePair);
-  EXPECT_EQ(pair.origin, Origin::kModelled);
+  EXPECT_EQ(pair.rate_origin, Origin::kModelled);
+  EXPECT_EQ(pair.latency_origin, Origin::kAssumed);
+}
+
+TEST(Summarise, a_row_that_does_not_say_loss_and_jitter_does_not_count_for_them) {
+  // A ping with 2 % loss beside a throughput test: the median is 2 %, not half of it.
+  const Trace trace = parsed(
+      "from,to,gbit_per_s,latency_ms,basis,loss,jitter_ms\n"
+      "a,b,,5,one_way,0.02,3\n"
+      "a,b,2,,,,\n");
+  const PairSummary pair = summarise(trace, 50)[1];
+  EXPECT_EQ(pair.loss, 0.02);
+  EXPECT_EQ(pair.jitter, milliseconds(3));
+}
+
+// ---- Writing.
+
+TEST(TraceCsv, what_is_written_reads_back_the_same) {
+  const Trace trace = parsed(
+      "from,to,scope,time_s,latency_ms,basis,gbit_per_s,streams,loss,jitter_ms,origin,source\n"
+      "\"St. John's, NL\",\"#2\",site_pair,12.5,69.81,rtt,0.523,4,0.01,1.5,modelled,\"the "
+      "\"\"big\"\" one\"\n"
+      "b,c,node,,48,one_way,,,,,measured,\n"
+      "c,c,node,,,,7.69558550284,64,,,measured,x\n");
+  EXPECT_EQ(
+      trace_csv(trace, {"first", "second\nline"}),
+      "# first\n"
+      "# second?line\n"
+      "from,to,scope,time_s,latency_ms,basis,gbit_per_s,streams,loss,jitter_ms,origin,source\n"
+      "\"St. John's, NL\",\"#2\",site_pair,12.5,69.81,rtt,0.523,4,0.01,1.5,modelled,"
+      "\"the \"\"big\"\" one\"\n"
+      "b,c,node,,48,one_way,,,,,measured,\n"
+      "c,c,node,,,,7.69558550284,64,,,measured,x\n");
+}
+
+TEST(TraceCsv, columns_that_say_nothing_are_left_out) {
+  const Trace trace = parsed("from,to,latency_ms,basis\na,b,67,rtt\n");
+  EXPECT_EQ(trace_csv(trace, {}), "from,to,latency_ms,basis\na,b,67,rtt\n");
 }
 
 TEST(Summarise, latency_and_rate_have_the_origin_of_the_last_row_that_says_them) {
@@ -282,7 +320,7 @@ TEST(Summarise, latency_and_rate_have_the_origin_of_the_last_row_that_says_them)
       "a,b,10,one_way,,measured\n"
       "a,b,,,2,modelled\n");
   const PairSummary pair = summarise(trace, 50)[1];
-  EXPECT_EQ(pair.origin, Origin::kMeasured);
+  EXPECT_EQ(pair.latency_origin, Origin::kMeasured);
   EXPECT_EQ(pair.rate_origin, Origin::kModelled);
   EXPECT_EQ(pair.rows, 2u);
 }
@@ -356,9 +394,9 @@ void expect_cities(const Trace& trace, double ms_factor, double inside_ms, doubl
       ASSERT_EQ(pair.rows, 1u) << kCities[i] << " " << kCities[j];
       EXPECT_EQ(pair.latency, milliseconds(i == j ? inside_ms : ms_factor * kCityMs[i][j]));
       EXPECT_EQ(pair.rate, gigabits_per_second(i == j ? inside_gbit : kCityGbit[i][j]));
-      EXPECT_EQ(pair.origin, i == j  ? Origin::kAssumed
-                             : i < j ? Origin::kMeasured
-                                     : Origin::kMirrored);
+      EXPECT_EQ(pair.latency_origin, i == j  ? Origin::kAssumed
+                                     : i < j ? Origin::kMeasured
+                                             : Origin::kMirrored);
     }
   }
 }
