@@ -98,6 +98,12 @@ StepNetwork::Turn* StepNetwork::turn_of(const NetworkMessage& message) {
 
 void StepNetwork::send(SimTime now, const NetworkMessage& message) {
   ++messages_;
+  const auto [behind, is_free] = behind_.try_emplace({message.from_device, message.to_device});
+  if (is_free) return take_turn(now, message);
+  behind->second.push_back(message);
+}
+
+void StepNetwork::take_turn(SimTime now, const NetworkMessage& message) {
   if (Turn* turn = turn_of(message); turn != nullptr) {
     const bool is_others = turn->running > 0 && turn->pipeline != message.pipeline;
     if (is_others || !turn->waiting.empty()) {
@@ -150,6 +156,14 @@ std::optional<std::int32_t> StepNetwork::advance() {
       ++turn->running;
       begin_message(end, next);
     }
+  }
+  const auto behind = behind_.find({message.from_device, message.to_device});
+  if (behind->second.empty()) {
+    behind_.erase(behind);
+  } else {
+    const NetworkMessage next = behind->second.front();
+    behind->second.pop_front();
+    take_turn(end, next);
   }
   return message.tag;
 }

@@ -1,10 +1,14 @@
 // The network of one step: messages between devices become flows on what they cross, under the
-// conditions of the moment. Deterministic; belongs to one thread.
+// conditions of the moment. What one device sends another leaves in the order of the calls, one
+// message after the other, as on the executor's links (executor/transport/transport_mesh.h).
+// Deterministic; belongs to one thread.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/topology.h"
@@ -54,6 +58,7 @@ class StepNetwork {
     std::deque<NetworkMessage> waiting;
   };
 
+  void take_turn(SimTime now, const NetworkMessage& message);
   void begin_message(SimTime now, const NetworkMessage& message);
   Turn* turn_of(const NetworkMessage& message);
   void change(SimTime now);
@@ -73,6 +78,8 @@ class StepNetwork {
   std::vector<std::int32_t> free_;
   std::vector<FlowId> background_;  // by Conditions::background; -1: not running
   std::vector<Turn> turns_;         // sites x sites
+  // By devices, from and to, while a message of theirs is leaving: those behind it.
+  std::map<std::pair<int, int>, std::deque<NetworkMessage>> behind_;
 };
 
 /// Simulated time counts 106 days. No step may take more than half of that, so that adding two

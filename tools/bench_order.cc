@@ -70,16 +70,6 @@ Result<std::string> best_baseline(const Topology& topology, const Job& job, int 
   return best;
 }
 
-/// Once more where it was late: the machine had other work for a while.
-Result<EmulatedRun> launch(const BenchRuns& runs, const std::string& plan,
-                           const std::string& name) {
-  LH_ASSIGN(const EmulatedRun run, runs.launch(plan, name, kSteps));
-  if (run.counts()) return run;
-  fmt::print("  {}: {:.1f} % late, repeated\n", name, 100 * run.late);
-  LH_ASSIGN(const EmulatedRun again, runs.launch(plan, name, kSteps));
-  return again.late < run.late ? again : run;
-}
-
 Result<Pair> compare(const BenchRuns& runs, const std::string& job_path, std::uint64_t seed,
                      int threads) {
   const std::string name = fmt::format("small-{}", seed);
@@ -93,8 +83,8 @@ Result<Pair> compare(const BenchRuns& runs, const std::string& job_path, std::ui
             runs.plan(cluster, job_path, "search", name + "-ours", threads));
   LH_ASSIGN(const std::string other,
             runs.plan(cluster, job_path, pair.baseline, name + "-baseline", threads));
-  LH_ASSIGN(pair.ours, launch(runs, ours, name + "-ours"));
-  LH_ASSIGN(pair.other, launch(runs, other, name + "-baseline"));
+  LH_ASSIGN(pair.ours, runs.launch_in_time(ours, name + "-ours", kSteps));
+  LH_ASSIGN(pair.other, runs.launch_in_time(other, name + "-baseline", kSteps));
   fmt::print(
       "{:<10}{:>2} devices of {} kinds in {} sites{:>11}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}"
       "{:>9.3f}{:>7.2f} %  {}{}\n",

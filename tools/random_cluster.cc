@@ -172,7 +172,7 @@ constexpr InsideLinks kRegion{{6, 10}, {1, 5}};
 
 template <std::size_t N>
 std::string links_text(const std::vector<int>& cities, const double (&rates)[N],
-                       const InsideLinks& inside, Rng& rng) {
+                       const InsideLinks& inside, Rng& rng, const LinkStretch& stretch = {}) {
   std::string text;
   for (std::size_t a = 0; a < cities.size(); ++a) {
     const City& here = kCityList[cities[a]];
@@ -187,8 +187,8 @@ std::string links_text(const std::vector<int>& cities, const double (&rates)[N],
       const double rate = one_of(rates, rng);
       const bool is_pipe = rng.chance(0.2);
       for (const bool back : {false, true}) {
-        const double there_ms = latency_ms * between(0.95, 1.05, rng);
-        const double there_rate = rate * between(0.7, 1.3, rng);
+        const double there_ms = stretch.latency * latency_ms * between(0.95, 1.05, rng);
+        const double there_rate = stretch.rate * rate * between(0.7, 1.3, rng);
         text += fmt::format(
             "    - {{from: {}, to: {}, latency: {:.2f} ms, bandwidth: {:.4f} Gbit/s{}}}\n",
             back ? there.name : here.name, back ? here.name : there.name, there_ms, there_rate,
@@ -201,13 +201,15 @@ std::string links_text(const std::vector<int>& cities, const double (&rates)[N],
 
 /// What a site is, but for its nodes.
 template <std::size_t N>
-std::string site_text(const City& city, const double (&uplinks)[N], Rng& rng) {
+std::string site_text(const City& city, const double (&uplinks)[N], Rng& rng,
+                      const LinkStretch& stretch = {}) {
   std::string text =
       fmt::format("  - name: {}\n    egress: {:.3f} USD/GB\n", city.name, between(0.01, 0.12, rng));
   if (rng.chance(0.5)) {
-    const double uplink = one_of(uplinks, rng);
+    const double uplink = stretch.rate * one_of(uplinks, rng);
     const double downlink = rng.chance(0.5) ? uplink : 2 * uplink;
-    text += fmt::format("    uplink: {} Gbit/s\n    downlink: {} Gbit/s\n", uplink, downlink);
+    text +=
+        fmt::format("    uplink: {:.6g} Gbit/s\n    downlink: {:.6g} Gbit/s\n", uplink, downlink);
   }
   return text + "    nodes:\n";
 }
@@ -328,17 +330,17 @@ Job random_job(std::uint64_t seed, const Topology& topology) {
   return *parse_job(random_job_text(seed, topology), "random job");
 }
 
-std::string small_cluster_text(std::uint64_t seed) {
+std::string small_cluster_text(std::uint64_t seed, const LinkStretch& stretch) {
   Rng rng("small cluster", seed);
   const int sites = 2 + static_cast<int>(rng.below(3));
   const int devices = 4 + static_cast<int>(rng.below(5));
   const std::vector<int> cities = some_cities(sites, rng);
   std::string text = head_text(fmt::format("small-{}", seed), "small servers, drawn at random");
-  text += links_text(cities, kSmallRates, kRegion, rng);
+  text += links_text(cities, kSmallRates, kRegion, rng, stretch);
   text += "sites:\n";
   int done = 0;
   for (int s = 0; s < sites; ++s) {
-    text += site_text(kCityList[cities[static_cast<std::size_t>(s)]], kSmallUplinks, rng);
+    text += site_text(kCityList[cities[static_cast<std::size_t>(s)]], kSmallUplinks, rng, stretch);
     int left = devices / sites + (s < devices % sites ? 1 : 0);
     while (left > 0) {
       // The first device is of one kind and the last of the other.

@@ -28,7 +28,12 @@ Job random_job(std::uint64_t seed, const Topology& topology);
 /// at least once) in 2 to 4 cities. Latencies as in random_cluster, but 6 to 10 ms inside a city;
 /// rates between cities of 0.1 to 1 Gbit/s, each direction its own, some pairs of cities with one
 /// pipe, some cities with one uplink; NICs of 1 Gbit/s.
-std::string small_cluster_text(std::uint64_t seed);
+/// `stretch` multiplies latencies and rates between cities, and rates of uplinks.
+struct LinkStretch {
+  double latency = 1;
+  double rate = 1;
+};
+std::string small_cluster_text(std::uint64_t seed, const LinkStretch& stretch = {});
 Topology small_cluster(std::uint64_t seed);
 
 /// For scale: `devices` spread over `sites` cities, eight equal ones a node (fewer on a site's

@@ -181,25 +181,24 @@ TEST(Exchange, a_step_of_a_ring_waits_for_the_part_before) {
 }
 
 TEST(Exchange, two_members_send_everything_once_whatever_their_shares) {
-  // Uplinks of 84 and 28 bytes/s. Equal shares: 0 sends its part of 42 until 0.5 s. Member 1 has
-  // sent 14 of its own by then, and now also sends the sum of its shard, each at 14: the part
-  // is there at 2.5 s, the rest of the sum at 3 s. 0's sum goes from 2.5 to 3 s.
+  // Uplinks of 84 and 28 bytes/s. Equal shares: 0 sends its part of 42 until 0.5 s, member 1 its
+  // own until 1.5 s and, behind it, the sum of its shard until 3 s. 0's sum goes from 1.5 to 2 s.
   Topology topology = unit_topology({0, 1});
   topology.sites[0].uplink = bytes_per_second(84);
   topology.sites[1].uplink = bytes_per_second(28);
   const StepResult even = exchanged(topology, {}, 2);
   EXPECT_NEAR(end_of(even, 0), kStart + 3, 1e-9);
-  EXPECT_NEAR(end_of(even, 1), kStart + 3, 1e-9);
+  EXPECT_NEAR(end_of(even, 1), kStart + 2, 1e-9);
   // All with 0: member 1 sends 84 bytes in 3 s, then 0 the sum in 1 s; one flow each way.
   const StepResult server = exchanged(topology, {.shares = {1, 0}}, 2);
   EXPECT_NEAR(end_of(server, 0), kStart + 3, 1e-9);
   EXPECT_NEAR(end_of(server, 1), kStart + 4, 1e-9);
   EXPECT_EQ(server.flows, 2u);
-  // A quarter with 1: 0's part of 21 is there at 0.25 s, and 1 has sent 7 of 63. It sends the sum
-  // of 21 at 14 until 1.75 s, and the other 35 at 28 until 3 s. Then 0 sends 63 in 0.75 s.
+  // A quarter with 1: 0's part of 21 is there at 0.25 s, 1's of 63 at 2.25 s, the sum of 21 behind
+  // it at 3 s. 0 sends its sum of 63 from 2.25 to 3 s.
   const StepResult uneven = exchanged(topology, {.shares = {0.75, 0.25}}, 2);
   EXPECT_NEAR(end_of(uneven, 0), kStart + 3, 1e-9);
-  EXPECT_NEAR(end_of(uneven, 1), kStart + 3.75, 1e-9);
+  EXPECT_NEAR(end_of(uneven, 1), kStart + 3, 1e-9);
   for (const StepResult* result : {&even, &server, &uneven}) {
     for (const LinkTraffic& traffic : result->traffic) EXPECT_NEAR(traffic.raw.value(), 84, 1e-9);
   }

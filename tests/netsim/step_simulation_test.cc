@@ -279,18 +279,19 @@ TEST(StepSimulation, a_tied_embedding_of_a_lone_stage_is_reduced_once) {
   expect_slice(result, Op::kReduce, -1, 0, 3.375, 5.875);
 }
 
-TEST(StepSimulation, the_late_replica_sends_contribution_and_sum_together) {
+TEST(StepSimulation, the_late_replica_sends_its_sum_behind_its_contribution) {
   // Device 1 is half as fast: 6.75 s. By then device 0's contribution is there (3.375 + 1.25), so
-  // device 1 publishes its shard at once, beside its contribution: 2 x 42 bytes share 42 bytes/s
-  // until 8.75, there at 9. Device 0 has the sum of its shard at 9 and is done; device 1 gets it at
-  // 9 + 1.25 = 10.25. PREPARE 0.25, commit 0.25.
+  // device 1 publishes its shard at once, behind its contribution, as one link sends one message
+  // after the other: 42 bytes at 42 bytes/s until 7.75, there at 8, and 42 more until 8.75, there
+  // at 9, when device 0 is done. Its own sum leaves at 8 and is there at 9.25. PREPARE 0.25, commit
+  // 0.25.
   Topology topology = replicas(2, bytes_per_second(42), kFree);
   topology.kinds[1].rate.fill(flops_per_second(8));
   const StepResult result =
       simulated(topology, unit_job(1, 2), unit_plan(kOneForwardOneBackward, 1, {1, 1}));
   expect_slice(result, Op::kReduce, -1, 0, 3.375, 9);
-  expect_slice(result, Op::kReduce, -1, 1, 6.75, 10.25);
-  expect_time(result.step, 10.75);
+  expect_slice(result, Op::kReduce, -1, 1, 6.75, 9.25);
+  expect_time(result.step, 9.75);
 }
 
 TEST(StepSimulation, three_replicas_share_their_network_cards) {
@@ -311,26 +312,26 @@ TEST(StepSimulation, unequal_shares_of_micro_batches_meet_at_the_exchange) {
   const StepResult result =
       simulated(topology, unit_job(1, 3), unit_plan(kOneForwardOneBackward, 1, {2, 1}));
   expect_slice(result, Op::kReduce, -1, 1, 3.375, 9);
-  expect_slice(result, Op::kReduce, -1, 0, 6.75, 10.25);
-  // The coordinator is at the late replica's site: commit at 10.25, there 0.25 s later.
-  expect_time(result.step, 10.5);
+  expect_slice(result, Op::kReduce, -1, 0, 6.75, 9.25);
+  // The coordinator is at the late replica's site: commit at 9.25, there 0.25 s later.
+  expect_time(result.step, 9.5);
 }
 
 TEST(StepSimulation, the_ends_of_a_tied_pipeline_exchange_the_embedding) {
   // 4 bytes/s and 0.25 s each way; the embedding is one scalar, its two shards 2 bytes.
   // F0 0-1; wire -2; there 2.25; F1 -3.375; B1 -5.625. Then stage 1 sends the gradient (4 bytes)
-  // and its part of shard 0 (2 bytes) on one link: 2 bytes/s each; the part has left at 6.625, the
-  // gradient at 6.625 + 2 / 4 = 7.125, there at 7.375. B0 -9.375.
-  // Stage 0 now sends its part of shard 1 and the sum of shard 0, 2 bytes/s each: left at 10.375,
-  // there at 10.625, when stage 1 is done and sends the sum of shard 1: 0.5 + 0.25: 11.375.
+  // until 6.625, there at 6.875, and behind it its part of shard 0 (2 bytes). B0 -8.875.
+  // Stage 0 now sends its part of shard 1, left at 9.375, there at 9.625, and behind it the sum of
+  // shard 0, left at 9.875, there at 10.125, when stage 1 is done. That has sent the sum of shard 1
+  // at 9.625: 0.5 + 0.25: 10.375.
   Topology topology = unit_topology({0, 1});
   set_link(topology, 0, 1, seconds(0.25), bytes_per_second(4));
   const StepResult result =
       simulated(topology, unit_job(2, 1, true), unit_plan(kOneForwardOneBackward, 2, {1}));
-  expect_slice(result, Op::kBackward, 0, 0, 7.375, 9.375);
-  expect_slice(result, Op::kTiedReduce, -1, 1, 5.625, 10.625);
-  expect_slice(result, Op::kTiedReduce, -1, 0, 9.375, 11.375);
-  expect_time(result.step, 11.625);
+  expect_slice(result, Op::kBackward, 0, 0, 6.875, 8.875);
+  expect_slice(result, Op::kTiedReduce, -1, 1, 5.625, 10.125);
+  expect_slice(result, Op::kTiedReduce, -1, 0, 8.875, 10.375);
+  expect_time(result.step, 10.625);
   expect_parts_to_add_up(result);
 }
 

@@ -67,12 +67,14 @@ TEST(Refinement, greedy_schedules_hide_a_hop_that_1f1b_waits_for) {
 }
 
 TEST(Refinement, who_ends_late_owns_more_of_the_gradient) {
-  // Replica 0 takes twice as long. Over a link of 42 bytes/s it then sends its part of the other's
-  // shard and the sum of its own, 84 bytes in 2 s, and of equal shards waits another second for the
-  // sum of the other. With two thirds of its own or more that one comes back meanwhile.
+  // Replica 0 takes twice as long. At 42 bytes/s it then sends its part of the other's shard and the
+  // sum of its own, 84 bytes in 2 s. With a share s the other's sum leaves once that part is there,
+  // after 2 (1 - s) s, and comes back at 21 bytes/s in 4 (1 - s) s: together 3 s of equal shares,
+  // and no more than 2 s where s is two thirds or more.
   Topology topology = unit_topology({0, 1});
   topology.kinds[0].rate.fill(flops_per_second(8));
   set_link(topology, 0, 1, Seconds(0), BytesPerSecond(42));
+  link_of(topology, 1, 0).rate = BytesPerSecond(21);
   const Job job = unit_job(1, 2);
   const Plan plan = unit_plan(ScheduleFamily::kOneForwardOneBackward, 1, {1, 1});
   const Problem problem(topology, job);
