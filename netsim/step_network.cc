@@ -96,40 +96,60 @@ StepNetwork::Turn* StepNetwork::turn_of(const NetworkMessage& message) {
   return &turns_[static_cast<std::size_t>(from * topology_.site_count() + to)];
 }
 
-void StepNetwork::send(SimTime now, const NetworkMessage& message) {
-  ++messages_;
-  const auto [behind, is_free] = behind_.try_emplace({message.from_device, message.to_device});
-  if (is_free) return take_turn(now, message);
-  behind->second.push_back(message);
+std::int32_t StepNetwork::connection_of(const NetworkMessage& message) {
+  const auto key = static_cast<std::uint64_t>(message.from_device) << 32 |
+                   static_cast<std::uint32_t>(message.to_device);
+  const auto [entry, is_new] =
+      connection_of_.try_emplace(key, static_cast<std::int32_t>(connections_.size()));
+  if (is_new)
+    connections_.push_back({.path = &paths_.path(message.from_device, message.to_device)});
+  return entry->second;
 }
 
-void StepNetwork::take_turn(SimTime now, const NetworkMessage& message) {
+void StepNetwork::send(SimTime now, const NetworkMessage& message) {
+  ++messages_;
+  if (free_.empty()) {
+    free_.push_back(static_cast<std::int32_t>(queued_.size()));
+    queued_.emplace_back();
+  }
+  const std::int32_t number = free_.back();
+  free_.pop_back();
+  const std::int32_t index = connection_of(message);
+  queued(number) = {message, index, -1};
+  Connection& connection = connections_[static_cast<std::size_t>(index)];
+  if (!connection.busy) {
+    connection.busy = true;
+    take_turn(now, number);
+  } else if (connection.first < 0) {
+    connection.first = connection.last = number;
+  } else {
+    queued(connection.last).next = number;
+    connection.last = number;
+  }
+}
+
+void StepNetwork::take_turn(SimTime now, std::int32_t number) {
+  const NetworkMessage& message = queued(number).message;
   if (Turn* turn = turn_of(message); turn != nullptr) {
     const bool is_others = turn->running > 0 && turn->pipeline != message.pipeline;
     if (is_others || !turn->waiting.empty()) {
-      turn->waiting.push_back(message);
+      turn->waiting.push_back(number);
       return;
     }
     turn->pipeline = message.pipeline;
     ++turn->running;
   }
-  begin_message(now, message);
+  begin_message(now, number);
 }
 
-void StepNetwork::begin_message(SimTime now, const NetworkMessage& message) {
-  const NetworkPath& path = paths_.path(message.from_device, message.to_device);
+void StepNetwork::begin_message(SimTime now, std::int32_t number) {
+  const Queued& message = queued(number);
+  const NetworkPath& path = *connections_[static_cast<std::size_t>(message.connection)].path;
   double weight = 1;
   if (conditions_ != nullptr && conditions_->sharing == Sharing::kRtt) {
     weight = 1 / std::max(kRoundTripMin, 2 * path.latency).value();
   }
-  if (free_.empty()) {
-    free_.push_back(static_cast<std::int32_t>(running_.size()));
-    running_.emplace_back();
-  }
-  const std::int32_t number = free_.back();
-  free_.pop_back();
-  running_[static_cast<std::size_t>(number)] = message;
-  lanes_.start(now, path, message.wire, weight, number);
+  lanes_.start(now, path, message.message.wire, weight, number);
 }
 
 SimTime StepNetwork::next_event() {
@@ -143,26 +163,27 @@ std::optional<std::int32_t> StepNetwork::advance() {
     return std::nullopt;
   }
   const std::int32_t number = lanes_.pop_completed();
-  const NetworkMessage message = running_[static_cast<std::size_t>(number)];
+  const NetworkMessage message = queued(number).message;
+  Connection& connection = connections_[static_cast<std::size_t>(queued(number).connection)];
   free_.push_back(number);
   --messages_;
   if (Turn* turn = turn_of(message); turn != nullptr) {
     --turn->running;
-    while (!turn->waiting.empty() &&
-           (turn->running == 0 || turn->waiting.front().pipeline == turn->pipeline)) {
-      const NetworkMessage next = turn->waiting.front();
+    while (!turn->waiting.empty()) {
+      const std::int32_t next = turn->waiting.front();
+      const int pipeline = queued(next).message.pipeline;
+      if (turn->running > 0 && pipeline != turn->pipeline) break;
       turn->waiting.pop_front();
-      turn->pipeline = next.pipeline;
+      turn->pipeline = pipeline;
       ++turn->running;
       begin_message(end, next);
     }
   }
-  const auto behind = behind_.find({message.from_device, message.to_device});
-  if (behind->second.empty()) {
-    behind_.erase(behind);
+  const std::int32_t next = connection.first;
+  if (next < 0) {
+    connection.busy = false;
   } else {
-    const NetworkMessage next = behind->second.front();
-    behind->second.pop_front();
+    connection.first = queued(next).next;
     take_turn(end, next);
   }
   return message.tag;

@@ -6,9 +6,8 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
-#include <utility>
+#include <unordered_map>
 #include <vector>
 
 #include "core/topology.h"
@@ -55,11 +54,25 @@ class StepNetwork {
   struct Turn {
     int pipeline = -1;
     int running = 0;
-    std::deque<NetworkMessage> waiting;
+    std::deque<std::int32_t> waiting;  // message numbers
+  };
+  /// What one device sends another: a message that leaves, and those behind it.
+  struct Connection {
+    const NetworkPath* path = nullptr;
+    std::int32_t first = -1;  // behind; message numbers, each with the next
+    std::int32_t last = -1;
+    bool busy = false;
+  };
+  struct Queued {
+    NetworkMessage message;
+    std::int32_t connection = -1;
+    std::int32_t next = -1;
   };
 
-  void take_turn(SimTime now, const NetworkMessage& message);
-  void begin_message(SimTime now, const NetworkMessage& message);
+  Queued& queued(std::int32_t number) { return queued_[static_cast<std::size_t>(number)]; }
+  void take_turn(SimTime now, std::int32_t number);
+  void begin_message(SimTime now, std::int32_t number);
+  std::int32_t connection_of(const NetworkMessage& message);
   Turn* turn_of(const NetworkMessage& message);
   void change(SimTime now);
   Seconds time_of_run(SimTime now) const { return begin_ + now.seconds(); }
@@ -74,12 +87,12 @@ class StepNetwork {
   SimTime next_change_ = SimTime::never();
   std::size_t messages_ = 0;
   MessageLanes lanes_;
-  std::vector<NetworkMessage> running_;  // by message number
+  std::vector<Queued> queued_;  // by message number
   std::vector<std::int32_t> free_;
+  std::vector<Connection> connections_;
+  std::unordered_map<std::uint64_t, std::int32_t> connection_of_;  // by devices; never iterated
   std::vector<FlowId> background_;  // by Conditions::background; -1: not running
   std::vector<Turn> turns_;         // sites x sites
-  // By devices, from and to, while a message of theirs is leaving: those behind it.
-  std::map<std::pair<int, int>, std::deque<NetworkMessage>> behind_;
 };
 
 /// Simulated time counts 106 days. No step may take more than half of that, so that adding two

@@ -67,10 +67,10 @@ TEST(Refinement, greedy_schedules_hide_a_hop_that_1f1b_waits_for) {
 }
 
 TEST(Refinement, who_ends_late_owns_more_of_the_gradient) {
-  // Replica 0 takes twice as long. At 42 bytes/s it then sends its part of the other's shard and the
-  // sum of its own, 84 bytes in 2 s. With a share s the other's sum leaves once that part is there,
-  // after 2 (1 - s) s, and comes back at 21 bytes/s in 4 (1 - s) s: together 3 s of equal shares,
-  // and no more than 2 s where s is two thirds or more.
+  // Replica 0 takes twice as long. At 42 bytes/s it then sends its part of the other's shard and
+  // the sum of its own, 84 bytes in 2 s. With a share s the other's sum leaves once that part is
+  // there, after 2 (1 - s) s, and comes back at 21 bytes/s in 4 (1 - s) s: together 3 s of equal
+  // shares, and no more than 2 s where s is two thirds or more.
   Topology topology = unit_topology({0, 1});
   topology.kinds[0].rate.fill(flops_per_second(8));
   set_link(topology, 0, 1, Seconds(0), BytesPerSecond(42));
