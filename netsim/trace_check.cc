@@ -25,6 +25,7 @@ constexpr std::size_t kSeriesMin = 8;       // points that make a series worth j
 constexpr double kFibreTimesOneWay = 2.8;
 /// More than Linux keeps in flight on one connection without special tuning.
 constexpr Bytes kWindowMax(64.0 * 1048576);
+constexpr double kRoundingOfLatency = 0.52e-3;  // one way: tables have whole ms of round trips
 constexpr double kLossHigh = 0.05;
 const BytesPerSecond kRateHigh = gigabits_per_second(400);
 const BytesPerSecond kRateLow = gigabits_per_second(0.001);
@@ -120,7 +121,7 @@ class Checker {
         if (there.latency && back.latency) {
           const double high = std::max(there.latency->value(), back.latency->value());
           const double low = std::min(there.latency->value(), back.latency->value());
-          if (high > low * (1 + kAsymmetryOfLatency)) {
+          if (high > low * (1 + kAsymmetryOfLatency) && high - low > kRoundingOfLatency) {
             find(Weight::kNote, "asymmetry", i, j,
                  fmt::format("one-way latency {} there, {} back", format_duration(*there.latency),
                              format_duration(*back.latency)));

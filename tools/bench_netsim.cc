@@ -149,8 +149,9 @@ Result<std::vector<BenchFigure>> measure(bool quick) {
   const ModelShape xl = gpt3(24, 2048, 16);
   const Size sizes[] = {
       {"step of 64 devices x 64 micro-batches", 64, 8, 8, 64, 0.05, xl},
-      {"step of 1,024 devices", 1024, 64, 8, 8, 5, xl},
-      {"step of 10,000 devices", 10000, 100, 96, 8, 60, gpt3(96, 12288, 96)},
+      {"step of 1,024 devices, 16 x 64", 1024, 64, 16, 8, 5, xl},
+      {"step of 1,024 devices, 8 x 128", 1024, 64, 8, 8, 5, xl},
+      {"step of 10,000 devices, 96 x 104", 10000, 100, 96, 8, 60, gpt3(96, 12288, 96)},
   };
   for (const Size& size : sizes) {
     if (quick && size.devices > 1024) continue;
