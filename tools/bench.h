@@ -55,7 +55,7 @@ int bench_scale(bool quick, int threads);
 int bench_scale_full(int threads);
 /// Our flow network against SimGrid, which tools/simgrid fetches: equal ends of flows, and speed.
 int bench_simgrid(bool quick, int threads);
-/// Speed of the engines that simulate a step, on up to 10,000 devices (quick: 1,024).
+/// Speed of the engines that simulate a step, on clusters of up to 10,000 devices (quick: 1,024).
 int bench_netsim(bool quick, int threads);
 
 }  // namespace longhaul

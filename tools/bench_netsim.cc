@@ -11,6 +11,7 @@
 #include "core/schedule.h"
 #include "netsim/step_simulation.h"
 #include "planner/pipeline_time.h"
+#include "planner/search.h"
 #include "tools/bench.h"
 #include "tools/median.h"
 #include "tools/random_cluster.h"
@@ -77,22 +78,18 @@ struct Size {
   const char* name;
   int devices;
   int sites;
-  int stages;
+  int stages;         // 0: the grid and the placement that the search finds
   int micro_batches;  // of each pipeline
   double most_s;
-  ModelShape model = {};
 };
-
-/// GPT-3 XL and GPT-3 175B [Brown et al., 2020, table 2.1].
-ModelShape gpt3(int layers, int width, int heads) {
-  return {ModelFamily::kGpt2, layers,    width, heads, heads,
-          width / heads,      4 * width, 2048,  50257, true};
-}
 
 /// All devices in the order of their names, as many pipelines as there is room for.
 Plan plan_in_order(const Size& size) {
+  constexpr int kLayers = 24;  // of gpt3-xl
   Plan plan;
-  plan.layers.assign(static_cast<std::size_t>(size.stages), size.model.layers / size.stages);
+  for (int i = 0; i < size.stages; ++i) {  // as evenly as the layers allow
+    plan.layers.push_back(kLayers * (i + 1) / size.stages - kLayers * i / size.stages);
+  }
   for (int d = 0; d < size.devices / size.stages; ++d) {
     plan.devices.emplace_back();
     for (int i = 0; i < size.stages; ++i) plan.devices.back().push_back(d * size.stages + i);
@@ -104,10 +101,15 @@ Plan plan_in_order(const Size& size) {
 
 Result<BenchFigure> time_step(const Size& size) {
   const Topology topology = city_cluster({size.sites, size.devices}, 1);
-  const Plan plan = plan_in_order(size);
-  Job job;
-  job.model = size.model;
-  job.global_batch = static_cast<std::int64_t>(plan.pipelines()) * size.micro_batches;
+  LH_ASSIGN(Job job, load_job(LONGHAUL_SOURCE_DIR "/configs/jobs/gpt3-xl.yaml"));
+  Plan plan;
+  if (size.stages > 0) {
+    plan = plan_in_order(size);
+    job.global_batch = static_cast<std::int64_t>(plan.pipelines()) * size.micro_batches;
+  } else {
+    LH_ASSIGN(SearchResult found, search_plan(topology, job, {.seed = 1, .effort = 0.3}));
+    plan = std::move(found.best.plan);
+  }
   StepResult step;
   Result<void> done;
   const auto simulate = [&] {
@@ -146,12 +148,11 @@ Result<BenchFigure> time_step(const Size& size) {
 
 Result<std::vector<BenchFigure>> measure(bool quick) {
   std::vector<BenchFigure> figures = {stage_operations()};
-  const ModelShape xl = gpt3(24, 2048, 16);
   const Size sizes[] = {
-      {"step of 64 devices x 64 micro-batches", 64, 8, 8, 64, 0.05, xl},
-      {"step of 1,024 devices, 16 x 64", 1024, 64, 16, 8, 5, xl},
-      {"step of 1,024 devices, 8 x 128", 1024, 64, 8, 8, 5, xl},
-      {"step of 10,000 devices, 96 x 104", 10000, 100, 96, 8, 60, gpt3(96, 12288, 96)},
+      {"step of 64 devices x 64 micro-batches", 64, 8, 8, 64, 0.05},
+      {"step of 1,024 devices, 16 x 64", 1024, 64, 16, 8, 5},
+      {"step of 1,024 devices, 8 x 128", 1024, 64, 8, 8, 5},
+      {"step of the plan found for 10,000 devices", 10000, 100, 0, 0, 60},
   };
   for (const Size& size : sizes) {
     if (quick && size.devices > 1024) continue;
