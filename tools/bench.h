@@ -57,5 +57,8 @@ int bench_scale_full(int threads);
 int bench_simgrid(bool quick, int threads);
 /// Speed of the engines that simulate a step, on clusters of up to 10,000 devices (quick: 1,024).
 int bench_netsim(bool quick, int threads);
+/// Real TCP through a bridge against the link model: messages and all-reduces (quick: two of ten
+/// settings). Returns 1 with the reason where namespaces and TUN devices are not allowed.
+int bench_tcp(bool quick, int threads);
 
 }  // namespace longhaul

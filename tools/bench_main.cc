@@ -26,7 +26,8 @@ constexpr Suite kSuites[] = {{"cities", longhaul::bench_cities},
                              {"order", longhaul::bench_order},
                              {"planner", longhaul::bench_planner},
                              {"scale", longhaul::bench_scale, longhaul::bench_scale_full},
-                             {"simgrid", longhaul::bench_simgrid}};
+                             {"simgrid", longhaul::bench_simgrid},
+                             {"tcp", longhaul::bench_tcp}};
 
 }  // namespace
 

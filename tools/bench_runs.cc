@@ -1,7 +1,6 @@
 #include "tools/bench_runs.h"
 
 #include <fmt/core.h>
-#include <sched.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -10,31 +9,10 @@
 #include "core/file.h"
 #include "core/rng.h"
 #include "executor/storage/real_storage.h"
+#include "tools/before_others.h"
 #include "tools/run_result.h"
 
 namespace longhaul {
-namespace {
-
-/// While it lives, this process and those that it starts go before all others, if they may.
-class BeforeOthers {
- public:
-  explicit BeforeOthers(bool is_wanted) {
-    const sched_param lowest{.sched_priority = 1};
-    is_set_ = is_wanted && sched_setscheduler(0, SCHED_RR, &lowest) == 0;
-  }
-  ~BeforeOthers() {
-    const sched_param none{.sched_priority = 0};
-    if (is_set_) sched_setscheduler(0, SCHED_OTHER, &none);
-  }
-  BeforeOthers(const BeforeOthers&) = delete;
-  BeforeOthers& operator=(const BeforeOthers&) = delete;
-
- private:
-  bool is_set_ = false;
-};
-
-}  // namespace
-
 Result<BenchRuns> BenchRuns::prepare(const std::string& suite) {
   constexpr std::size_t kTextBytes = 1'000'000;
   const BenchRuns runs("build/bench/" + suite);

@@ -1,7 +1,9 @@
 #include "executor/transport/asio_transport.h"
 
 #include <fmt/core.h>
+#include <netinet/tcp.h>
 #include <openssl/ssl.h>
+#include <sys/socket.h>
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
@@ -92,6 +94,17 @@ std::string peer_of(const tcp::socket::lowest_layer_type& socket) {
   return text_of(socket.remote_endpoint(ignored));
 }
 
+/// What the link model takes TCP for (core/topology.h): BBR keeps a long path full where packets
+/// get lost, and its pace where a connection was idle. Kernels without it keep their own; so does
+/// loopback, which it would slow to half.
+void prefer_bbr(tcp::socket::lowest_layer_type& socket) {
+  constexpr std::string_view kBbr = "bbr";
+  error_code error;
+  const tcp::endpoint peer = socket.remote_endpoint(error);
+  if (error || peer.address().is_loopback()) return;
+  setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_CONGESTION, kBbr.data(), kBbr.size());
+}
+
 /// The record of a handshake or of an alert, in any version of TLS.
 bool starts_like_tls(std::span<const std::byte> bytes) {
   return bytes.size() >= 2 && (bytes[0] == std::byte{0x16} || bytes[0] == std::byte{0x15}) &&
@@ -110,6 +123,7 @@ class Channel : public std::enable_shared_from_this<Channel<Stream>> {
       : stream_(std::move(stream)), identity_(std::move(identity)), key_bytes_(key_bytes) {
     error_code ignored;
     stream_.lowest_layer().set_option(tcp::no_delay(true), ignored);
+    prefer_bbr(stream_.lowest_layer());
     peer_ = peer_of(stream_.lowest_layer());
     local_ = text_of(stream_.lowest_layer().local_endpoint(ignored));
   }
