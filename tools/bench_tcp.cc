@@ -37,8 +37,8 @@ struct Setting {
   double slow_uplink_mbit_per_s = 0;  // of the last member, shared by its links; 0: none
 };
 constexpr Setting kSettings[] = {
-    {2, 50, 10, 1},    {2, 200, 50, 4},  {2, 50, 50, 4},   {2, 200, 10, 4}, {2, 50, 150, 4},
-    {2, 200, 150, 16}, {2, 400, 10, 16}, {2, 400, 50, 16}, {2, 100, 40, 0}, {3, 100, 30, 0, 50},
+    {2, 50, 10, 1},    {2, 200, 80, 16}, {2, 50, 50, 4},   {2, 200, 10, 4}, {2, 50, 150, 4},
+    {2, 200, 150, 16}, {2, 400, 10, 16}, {2, 400, 50, 16}, {2, 100, 40, 0}, {3, 60, 30, 0, 30},
 };
 
 // One stage on each member, all equally fast, so that all begin at once.

@@ -101,6 +101,13 @@ Result<std::vector<Error>> resume(Storage& storage, const LaunchPlan& plan,
   return found.refused;
 }
 
+/// Infinite where it is only supposed.
+BytesPerSecond known_rate(const Link& link) {
+  const bool is_supposed =
+      link.rate_origin == Origin::kAssumed || link.rate_origin == Origin::kModelled;
+  return is_supposed ? BytesPerSecond::infinity() : link.rate;
+}
+
 }  // namespace
 
 Result<LaunchPlan> load_launch_plan(Storage& storage, const std::string& plan_path) {
@@ -176,9 +183,13 @@ std::vector<StreamCount> streams_between_sites(const Topology& topology, const R
   for (const int site : sites) {
     for (const int other : sites) {
       if (other <= site) continue;
-      const int streams =
-          std::max(topology.link(site, other).streams, topology.link(other, site).streams);
-      if (streams > 1) counts.push_back({site, other, streams});
+      const Link& there = topology.link(site, other);
+      const Link& back = topology.link(other, site);
+      const StreamCount count{site, other, std::max(there.streams, back.streams), known_rate(there),
+                              known_rate(back)};
+      if (count.streams > 1 || std::min(count.rate, count.rate_back).finite()) {
+        counts.push_back(count);
+      }
     }
   }
   return counts;

@@ -45,7 +45,8 @@ struct PreparedRun {
 Result<PreparedRun> prepare_run(Storage& storage, const LaunchPlan& plan, std::uint64_t id,
                                 const SpecOptions& options);
 
-/// The streams that the links between the workers' sites take, of both directions the more.
+/// The streams that the links between the workers' sites take, of both directions the more, and the
+/// rates that somebody has measured or given.
 std::vector<StreamCount> streams_between_sites(const Topology& topology, const RunSpec& spec);
 
 /// Ranks of a plan on their topology; the coordinator is in the plan's coordinator site.

@@ -128,6 +128,9 @@ Result<std::unique_ptr<TcpMembers>> TcpMembers::connect(const TunBridge& bridge,
       config.streams.push_back(
           peer == i ? 1 : std::max(topology.link(i, peer).streams, topology.link(peer, i).streams));
     }
+    for (int peer = 0; peer < count; ++peer) {
+      config.rates.push_back(topology.link(i, peer).rate);
+    }
     state->members.push_back(std::make_unique<Member>());
     Member& member = *state->members.back();
     member.thread = std::thread([&member, &bridge, config, i, ready] {

@@ -160,6 +160,7 @@ class WorkerProcess {
     config.term = spec_.term;
     config.deadline = kMeshDeadline;
     config.streams = streams_of(spec_, start_.rank);
+    config.rates = link_rates_of(spec_, start_.rank);
     connect_mesh(*transport_, runtime_.loop(), listener_, std::move(config),
                  [this](Result<std::unique_ptr<TransportMesh>> mesh) {
                    if (!mesh) return fail(mesh.error());

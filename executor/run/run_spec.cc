@@ -67,11 +67,11 @@ bool exchange_tensors(const RunSpec& spec, int cell, int other) {
   return stage == other_stage || are_neighbours || is_tied;
 }
 
-}  // namespace
-
-std::vector<int> streams_of(const RunSpec& spec, int rank) {
-  std::vector<int> streams(spec.ranks.size(), 1);
-  if (rank == kCoordinatorRank) return streams;
+/// Calls `use(rank, count, is_back)` for every rank that gives this one tensors from another site,
+/// where something is known of their path; is_back: this rank is in the pair's higher site.
+template <class Use>
+void for_each_path(const RunSpec& spec, int rank, Use use) {
+  if (rank == kCoordinatorRank) return;
   const int cell = rank - 1;
   const int site = spec.place_of_cell(cell).site;
   for (int other = 0; other < spec.cells(); ++other) {
@@ -79,11 +79,28 @@ std::vector<int> streams_of(const RunSpec& spec, int rank) {
     const int other_site = spec.place_of_cell(other).site;
     for (const StreamCount& count : spec.streams) {
       if (count.site == std::min(site, other_site) && count.other == std::max(site, other_site)) {
-        streams[index(RunSpec::rank_of_cell(other))] = count.streams;
+        use(index(RunSpec::rank_of_cell(other)), count, site > other_site);
       }
     }
   }
+}
+
+}  // namespace
+
+std::vector<int> streams_of(const RunSpec& spec, int rank) {
+  std::vector<int> streams(spec.ranks.size(), 1);
+  for_each_path(spec, rank, [&](std::size_t other, const StreamCount& count, bool) {
+    streams[other] = count.streams;
+  });
   return streams;
+}
+
+std::vector<BytesPerSecond> link_rates_of(const RunSpec& spec, int rank) {
+  std::vector<BytesPerSecond> rates(spec.ranks.size(), BytesPerSecond::infinity());
+  for_each_path(spec, rank, [&](std::size_t other, const StreamCount& count, bool is_back) {
+    rates[other] = is_back ? count.rate_back : count.rate;
+  });
+  return rates;
 }
 
 Gpt2Slice slice_of_stage(const RunSpec& spec, int stage) {

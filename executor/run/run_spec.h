@@ -33,12 +33,15 @@ struct RankPlace {
   int site = 0;
 };
 
-/// How many TCP streams a tensor between workers of two sites takes, both ways. By site, because
-/// the pairs of workers grow with their square.
+/// How many TCP streams a tensor between workers of two sites takes, both ways, and what the path
+/// is known to carry each way (MeshConfig::rates). By site, because the pairs of workers grow with
+/// their square.
 struct StreamCount {
   int site = 0;   // the lower one
   int other = 0;  // the higher one
   int streams = 1;
+  BytesPerSecond rate = BytesPerSecond::infinity();       // from site to other
+  BytesPerSecond rate_back = BytesPerSecond::infinity();  // from other to site
 };
 
 /// Where the run begins, if not with fresh weights.
@@ -66,7 +69,7 @@ struct RunSpec {
   Job job;               // with `training`
   Plan plan;             // its device numbers mean nothing here
   std::vector<RankPlace> ranks;
-  std::vector<StreamCount> streams;  // where more than 1; each pair of sites once
+  std::vector<StreamCount> streams;  // where more than 1, or a rate; each pair of sites once
   std::string data_folder;           // where the coordinator's machine has the data
   DataIdentity train;
   std::optional<DataIdentity> validation;
@@ -94,6 +97,8 @@ struct RunSpec {
 /// ranks give one another tensors (neighbours of a pipeline, replicas of a stage, members of the
 /// tied exchange), else 1.
 std::vector<int> streams_of(const RunSpec& spec, int rank);
+/// The rates from this rank to every other, likewise, else infinite.
+std::vector<BytesPerSecond> link_rates_of(const RunSpec& spec, int rank);
 /// The part of the model that a stage has.
 Gpt2Slice slice_of_stage(const RunSpec& spec, int stage);
 /// Of the training, for Participant.

@@ -226,6 +226,8 @@ Json streams_json(const std::vector<StreamCount>& counts) {
   Json json = Json::array();
   for (const StreamCount& count : counts) {
     json.push_back({{"site", count.site}, {"other", count.other}, {"streams", count.streams}});
+    if (count.rate.finite()) json.back()["rate"] = count.rate.value();
+    if (count.rate_back.finite()) json.back()["rate_back"] = count.rate_back.value();
   }
   return json;
 }
@@ -235,15 +237,20 @@ std::vector<StreamCount> read_streams(const Json& json) {
   for (const Json& at : json) {
     counts.push_back(
         {whole<int>(at.at("site")), whole<int>(at.at("other")), whole<int>(at.at("streams"))});
+    StreamCount& count = counts.back();
+    if (at.contains("rate")) count.rate = BytesPerSecond(at.at("rate").get<double>());
+    if (at.contains("rate_back"))
+      count.rate_back = BytesPerSecond(at.at("rate_back").get<double>());
   }
   return counts;
 }
 
-/// Whether both ends of a link find the same number, and one that a mesh takes.
+/// Whether both ends of a link find the same number, and one that a mesh takes, and rates.
 bool are_sound(const std::vector<StreamCount>& counts) {
   std::set<std::pair<int, int>> pairs;
   return std::ranges::all_of(counts, [&](const StreamCount& count) {
     return count.site < count.other && count.streams >= 1 && count.streams <= kMaxStreams &&
+           std::min(count.rate, count.rate_back) > BytesPerSecond(0) &&
            pairs.emplace(count.site, count.other).second;
   });
 }
@@ -342,8 +349,10 @@ Result<void> check_spec(const RunSpec& spec) {
     return invalid("the run begins at a checkpoint that cannot be");
   }
   if (!are_sound(spec.streams)) {
-    return invalid(fmt::format("the run's streams between sites are not 1 to {} for each pair once",
-                               kMaxStreams));
+    return invalid(
+        fmt::format("the run's streams between sites are not 1 to {} for each pair once, or a rate "
+                    "is not above 0",
+                    kMaxStreams));
   }
   if (!is_sound(spec.limits)) return invalid("the run's deadlines and limits are not positive");
   if (!spec.emulation) return {};

@@ -5,6 +5,7 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -94,15 +95,22 @@ std::string peer_of(const tcp::socket::lowest_layer_type& socket) {
   return text_of(socket.remote_endpoint(ignored));
 }
 
-/// What the link model takes TCP for (core/topology.h): BBR keeps a long path full where packets
-/// get lost, and its pace where a connection was idle. Kernels without it keep their own; so does
-/// loopback, which it would slow to half.
-void prefer_bbr(tcp::socket::lowest_layer_type& socket) {
+/// For paths between machines; what a system does not know is left out.
+///
+/// BBR is what the link model takes TCP for (core/topology.h): it keeps a long path full where
+/// packets get lost, and its pace where a connection was idle. Of what has not been sent the kernel
+/// holds little, so that a link of several streams gives its next bytes to the one that gets on,
+/// and none is left with megabytes that the others could have carried. Loopback is spared: BBR
+/// slows it to half.
+void tune_for_distance(tcp::socket::lowest_layer_type& socket) {
   constexpr std::string_view kBbr = "bbr";
+  constexpr int kUnsentBytes = 256 << 10;
   error_code error;
   const tcp::endpoint peer = socket.remote_endpoint(error);
   if (error || peer.address().is_loopback()) return;
-  setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_CONGESTION, kBbr.data(), kBbr.size());
+  const int file = socket.native_handle();
+  setsockopt(file, IPPROTO_TCP, TCP_CONGESTION, kBbr.data(), kBbr.size());
+  setsockopt(file, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof(kUnsentBytes));
 }
 
 /// The record of a handshake or of an alert, in any version of TLS.
@@ -123,7 +131,7 @@ class Channel : public std::enable_shared_from_this<Channel<Stream>> {
       : stream_(std::move(stream)), identity_(std::move(identity)), key_bytes_(key_bytes) {
     error_code ignored;
     stream_.lowest_layer().set_option(tcp::no_delay(true), ignored);
-    prefer_bbr(stream_.lowest_layer());
+    tune_for_distance(stream_.lowest_layer());
     peer_ = peer_of(stream_.lowest_layer());
     local_ = text_of(stream_.lowest_layer().local_endpoint(ignored));
   }
@@ -158,6 +166,12 @@ class Channel : public std::enable_shared_from_this<Channel<Stream>> {
     stream_.lowest_layer().close(ignored);
   }
 
+  /// In the kernel, which spaces packets; a failure leaves it as fast as it is.
+  void limit_rate(BytesPerSecond rate) {
+    const auto bytes = static_cast<std::uint64_t>(std::max(1.0, std::min(rate.value(), 1e15)));
+    setsockopt(stream_.lowest_layer().native_handle(), SOL_SOCKET, SO_MAX_PACING_RATE, &bytes,
+               sizeof(bytes));
+  }
   std::size_t queued() const { return queued_; }
   const std::string& peer() const { return peer_; }
   const std::string& local() const { return local_; }
@@ -277,6 +291,7 @@ class AsioConnection : public Connection {
   void send(FrameHeader header, std::span<const std::byte> payload, Task sent) override {
     channel_->send(header, payload, std::move(sent));
   }
+  void limit_rate(BytesPerSecond rate) override { channel_->limit_rate(rate); }
   std::size_t queued_bytes() const override { return channel_->queued(); }
   void close() override { channel_->close(); }
   std::string peer() const override { return channel_->peer(); }

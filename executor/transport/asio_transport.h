@@ -2,8 +2,9 @@
 //
 // run() drives everything; all functions but EventLoop::post belong to the thread that calls it.
 // Sockets have TCP_NODELAY set and keep the kernel's own buffer sizes (setting them would switch
-// auto-tuning off); off loopback they use BBR where the kernel has it. Header and payload leave in
-// one gather write and arrive straight in the buffer that the handler names.
+// auto-tuning off); off loopback they use BBR where the kernel has it, and keep little unsent.
+// Header and payload leave in one gather write and arrive straight in the buffer that the handler
+// names.
 //
 // Over TLS a stream of frames is the same, with one byte (1) before it: the listener sends it after
 // the handshake, when it has let the dialler in. A dial answers only then, so its error says which

@@ -51,6 +51,8 @@ class Connection {
   /// `payload` must stay valid until `sent` is called, which happens when the last byte has been
   /// handed to the network; it is not called when the connection ends before.
   virtual void send(FrameHeader header, std::span<const std::byte> payload, Task sent) = 0;
+  /// Sends no faster from now on, where the network can be told so. Finite, above 0.
+  virtual void limit_rate(BytesPerSecond /*rate*/) {}
   /// Bytes queued and not yet handed to the network.
   virtual std::size_t queued_bytes() const = 0;
   /// Ends the connection at once; no handler is called any more.

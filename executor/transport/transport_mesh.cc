@@ -103,11 +103,7 @@ class MeshLink {
  public:
   MeshLink(TransportMesh::Core& owner, int rank, int stream_count);
 
-  MeshStream& add(int index, std::unique_ptr<Connection> connection) {
-    auto& place = streams[static_cast<std::size_t>(index)];
-    place = std::make_unique<MeshStream>(*this, std::move(connection), index);
-    return *place;
-  }
+  MeshStream& add(int index, std::unique_ptr<Connection> connection);
   bool is_established() const { return greeted == streams.size(); }
 
   void pump();
@@ -200,6 +196,9 @@ struct TransportMesh::Core : std::enable_shared_from_this<TransportMesh::Core> {
   int streams_with(int peer) const {
     return streams.empty() ? 1 : streams[static_cast<std::size_t>(peer)];
   }
+  BytesPerSecond rate_to(int peer) const {
+    return rates.empty() ? BytesPerSecond::infinity() : rates[static_cast<std::size_t>(peer)];
+  }
   MeshLink& link_to_be(int peer) {
     auto& place = peers[static_cast<std::size_t>(peer)];
     if (!place) place = std::make_unique<MeshLink>(*this, peer, streams_with(peer));
@@ -215,6 +214,7 @@ struct TransportMesh::Core : std::enable_shared_from_this<TransportMesh::Core> {
   std::vector<std::string> addresses;
   std::vector<std::string> identities;
   std::vector<int> streams;
+  std::vector<BytesPerSecond> rates;
   int rank = 0;
   std::uint64_t job = 0;
   std::uint32_t term = 0;
@@ -361,6 +361,16 @@ MeshLink::MeshLink(TransportMesh::Core& owner, int rank, int stream_count)
       peer(rank),
       streams(static_cast<std::size_t>(stream_count)),
       window_(owner.limits.early_bytes / 2) {}
+
+MeshStream& MeshLink::add(int index, std::unique_ptr<Connection> connection) {
+  const BytesPerSecond rate = core.rate_to(peer);
+  if (rate.finite()) {
+    connection->limit_rate(kPaceHeadroom * rate / static_cast<double>(streams.size()));
+  }
+  auto& place = streams[static_cast<std::size_t>(index)];
+  place = std::make_unique<MeshStream>(*this, std::move(connection), index);
+  return *place;
+}
 
 void MeshLink::send(const MessageName& name, std::span<const std::byte> payload, Task sent) {
   auto message = std::make_shared<Outgoing>(Outgoing{name, payload, std::move(sent)});
@@ -871,11 +881,14 @@ void connect_mesh(Transport& transport, EventLoop& loop,
            "the streams to every rank are given, or to none");
   LH_CHECK(std::ranges::all_of(config.streams, [](int n) { return n >= 1 && n <= kMaxStreams; }),
            "a link has a stream, and no more than can be");
+  LH_CHECK(config.rates.empty() || config.rates.size() == config.addresses.size(),
+           "the rates to every rank are given, or to none");
   LH_CHECK(config.limits.chunk_bytes > 0, "messages travel in pieces of at least a byte");
   const auto core = std::make_shared<TransportMesh::Core>(transport, loop);
   core->addresses = std::move(config.addresses);
   core->identities = std::move(config.identities);
   core->streams = std::move(config.streams);
+  core->rates = std::move(config.rates);
   core->rank = config.rank;
   core->job = config.job;
   core->term = config.term;

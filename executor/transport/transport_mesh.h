@@ -87,7 +87,14 @@ struct MeshConfig {
   Seconds deadline{60};
   /// Streams of the link to each rank, 1 to kMaxStreams, the same at both ends; empty: 1 each.
   std::vector<int> streams{};
+  /// What the path to each rank carries, so that the streams of its link together send at no more
+  /// than kPaceHeadroom times as much; infinite, or all empty: they are not limited. TCP finds a
+  /// path's rate itself, but BBR does not leave its start-up, where it sends at 2.9 times what the
+  /// path carries, while messages are short and far between.
+  std::vector<BytesPerSecond> rates{};
 };
+/// A path may be that much faster than it was measured.
+inline constexpr double kPaceHeadroom = 1.25;
 
 /// Joins the ranks that listen at the addresses; this one listens at `listener`, whose handler of
 /// greetings it takes. Calls `on_ready` once, in a task of its own: with the mesh when every rank

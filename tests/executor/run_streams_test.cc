@@ -49,6 +49,20 @@ TEST(RunStreams, both_ends_count_the_same) {
   }
 }
 
+TEST(RunStreams, rates_are_those_of_the_way_there) {
+  const BytesPerSecond there(100), back(70), none = BytesPerSecond::infinity();
+  const RunSpec spec = spec_with({{0, 1, 1, there, back}, {1, 2, 4}});
+  // Rank 1 in site 0, ranks 2 and 3 in site 1; 3 is the head of 1's tied embedding, and of 4's.
+  EXPECT_EQ(link_rates_of(spec, 1),
+            (std::vector<BytesPerSecond>{none, none, there, there, none, none, none}));
+  EXPECT_EQ(link_rates_of(spec, 3),
+            (std::vector<BytesPerSecond>{none, back, none, none, back, none, none}));
+  const auto again = parse_run_spec(run_spec_text(spec));
+  ASSERT_TRUE(again) << again.error().text();
+  EXPECT_EQ(link_rates_of(*again, 3), link_rates_of(spec, 3));
+  EXPECT_EQ(link_rates_of(spec, kCoordinatorRank), std::vector<BytesPerSecond>(7, none));
+}
+
 TEST(RunStreams, come_back_from_the_text_and_are_checked) {
   const RunSpec spec = spec_with({{0, 1, 1}, {1, 2, 64}});
   const std::string text = run_spec_text(spec);
@@ -70,6 +84,9 @@ TEST(RunStreams, come_back_from_the_text_and_are_checked) {
       {"/streams/0", {0, 1, 1}, "cannot be read"},
       {"/streams/0/streams", 0, unsound},
       {"/streams/0/streams", 65, unsound},
+      {"/streams/0/rate", 0, unsound},
+      {"/streams/0/rate_back", -1, unsound},
+      {"/streams/0/rate", "fast", "cannot be read"},
       {"/streams/0/streams", 1.5, "not whole or not in its range"},
       {"/streams/0/site", 1, unsound},  // a site and itself
       {"/streams/0/site", 2, unsound},  // the higher one first

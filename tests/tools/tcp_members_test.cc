@@ -1,0 +1,70 @@
+#include "tools/tcp_members.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tools/tun_bridge.h"
+
+// Real TCP in network namespaces of this test's own. Times are the wall's, on a machine that may be
+// busy, so the shortest of several counts, and the limits are wide; `tools/bench tcp` measures.
+
+namespace longhaul {
+namespace {
+
+BridgeOptions bridge_of(int places, double mbit_per_s, Seconds latency) {
+  const BytesPerSecond rate(mbit_per_s * 1e6 / 8);
+  BridgeOptions options;
+  options.places = places;
+  options.links.assign(
+      static_cast<std::size_t>(places * places),
+      {.latency = latency, .rate = rate, .queue = std::max(Bytes(96000), rate * (2 * latency))});
+  return options;
+}
+
+DeviceKind any_kind() {
+  DeviceKind kind;
+  kind.name = "any";
+  kind.memory = gibibytes(1);
+  kind.rate.fill(flops_per_second(1e12));
+  kind.memory_rate = bytes_per_second(1e12);
+  return kind;
+}
+
+TEST(TcpSlowRelease, warm_messages_take_what_the_link_model_says) {
+  const BridgeOptions options = bridge_of(2, 50, milliseconds(10));
+  const auto bridge = TunBridge::create(options);
+  if (!bridge) GTEST_SKIP() << bridge.error().text();
+  const Topology topology = topology_of(options, any_kind());
+  const auto members = TcpMembers::connect(**bridge, topology);
+  ASSERT_TRUE(members) << members.error().text();
+  // 2 MiB at 50 Mbit/s less headers, and 10 ms: some 350 ms.
+  const Bytes size = bytes(2 * 1048576.0);
+  const Seconds predicted =
+      topology.latency(0, 1) + size * topology.tcp.wire_factor / topology.rate(0, 1);
+  Seconds least = seconds(60);
+  for (int i = 0; i < 8; ++i) {
+    const Result<Seconds> time = (*members)->message(size);
+    ASSERT_TRUE(time) << time.error().text();
+    least = std::min(least, *time);
+  }
+  EXPECT_GT(least / predicted, 0.85);
+  EXPECT_LT(least / predicted, 1.3);
+}
+
+TEST(TcpSlowRelease, an_all_reduce_ends_with_the_sum_on_every_rank) {
+  const BridgeOptions options = bridge_of(3, 50, milliseconds(5));
+  const auto bridge = TunBridge::create(options);
+  if (!bridge) GTEST_SKIP() << bridge.error().text();
+  const Topology topology = topology_of(options, any_kind());
+  const auto members = TcpMembers::connect(**bridge, topology);
+  ASSERT_TRUE(members) << members.error().text();
+  // Two phases of two thirds of 1.2 MB each way: no link is done before 2 x 0.4 MB / 6.25 MB/s, and
+  // no phase before a latency.
+  const Result<Seconds> time = (*members)->all_reduce(300000, {});
+  ASSERT_TRUE(time) << time.error().text();  // it compares the sums
+  EXPECT_GT(*time, seconds(0.128 + 0.01));
+}
+
+}  // namespace
+}  // namespace longhaul
