@@ -32,9 +32,11 @@ int bench_dtfm(bool quick, int threads);
 /// Simulated steps on the published cases beside the paper's claims, and how far DT-FM's objective
 /// orders placements as the simulation does. Prints its tables.
 Result<std::vector<BenchFigure>> dtfm_steps(bool quick, int threads, const std::string& command);
-/// Emulated runs against their predictions; with `quick` a short one of our plan alone. Takes
-/// minutes and the whole machine.
+/// Emulated runs of 20 settings (quick: 4) against their predictions, and the demo's. Takes minutes
+/// and the whole machine.
 int bench_fidelity(bool quick, int threads);
+/// The same on settings of another seed, on which nothing was found or changed.
+int bench_fidelity_full(int threads);
 /// Our plan against the other policies on eight-cities and (not quick) ten-cities.
 int bench_planner(bool quick, int threads);
 /// How far modelled round trips and rates are from measured ones (netsim/latency_model.h).
@@ -58,7 +60,9 @@ int bench_simgrid(bool quick, int threads);
 /// Speed of the engines that simulate a step, on clusters of up to 10,000 devices (quick: 1,024).
 int bench_netsim(bool quick, int threads);
 /// Real TCP through a bridge against the link model: messages and all-reduces (quick: two of ten
-/// settings). Returns 1 with the reason where namespaces and TUN devices are not allowed.
+/// settings). Where namespaces and TUN devices are not allowed it says why and returns 0.
 int bench_tcp(bool quick, int threads);
+/// The same on ten other settings, on which nothing was chosen.
+int bench_tcp_full(int threads);
 
 }  // namespace longhaul

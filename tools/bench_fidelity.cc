@@ -18,7 +18,9 @@
 namespace longhaul {
 namespace {
 
-constexpr std::uint64_t kSeed = 1;
+// Faults of simulator and executor were found on the first seed's settings; the second's are for
+// --full, and nothing was changed after they were first run.
+constexpr std::uint64_t kSeed = 1, kHeldOutSeed = 2;
 constexpr int kSettings = 20, kQuickSettings = 4;
 constexpr int kSteps = 10;
 constexpr double kMedianMax = 0.03, kWorstMax = 0.08;  // of |measured / predicted - 1|
@@ -161,10 +163,9 @@ Result<void> measure_demo(const BenchRuns& runs, int threads, const std::string&
   return {};
 }
 
-Result<std::vector<BenchFigure>> measure(bool quick, int threads) {
-  const std::string command = quick ? "tools/bench fidelity --quick" : "tools/bench fidelity";
-  const int count = quick ? kQuickSettings : kSettings;
-  LH_ASSIGN(const std::vector<FidelitySetting> settings, fidelity_settings(kSeed, count, threads));
+Result<std::vector<BenchFigure>> measure(std::uint64_t seed, int count, bool has_demo, int threads,
+                                         const std::string& command) {
+  LH_ASSIGN(const std::vector<FidelitySetting> settings, fidelity_settings(seed, count, threads));
   LH_ASSIGN(const BenchRuns runs, BenchRuns::prepare("fidelity"));
   fmt::print("{:<12}{:<7}{:>4}  {:<7}{:<7}{:<5}{:<5}{:>9}{:>10}{:>8}{:>10}\n", "bound by", "P x D",
              "mb", "depth", "places", "act.", "grad.", "predicted", "measured", "ratio", "late");
@@ -176,19 +177,28 @@ Result<std::vector<BenchFigure>> measure(bool quick, int threads) {
   }
   if (valid.empty()) return failed("no run was in time", "the machine has other work");
   std::vector<BenchFigure> figures = figures_of(valid, count, command);
-  if (!quick) LH_TRY(measure_demo(runs, threads, command, figures));
+  if (has_demo) LH_TRY(measure_demo(runs, threads, command, figures));
   return figures;
+}
+
+int report_or_say(const std::string& suite, const Result<std::vector<BenchFigure>>& figures) {
+  if (figures) return report(suite, *figures);
+  fmt::print(stderr, "{}\n", figures.error().text());
+  return 1;
 }
 
 }  // namespace
 
 int bench_fidelity(bool quick, int threads) {
-  const auto figures = measure(quick, threads);
-  if (!figures) {
-    fmt::print(stderr, "{}\n", figures.error().text());
-    return 1;
-  }
-  return report("fidelity", *figures);
+  const auto figures =
+      quick ? measure(kSeed, kQuickSettings, false, threads, "tools/bench fidelity --quick")
+            : measure(kSeed, kSettings, true, threads, "tools/bench fidelity");
+  return report_or_say("fidelity", figures);
+}
+
+int bench_fidelity_full(int threads) {
+  return report_or_say(
+      "fidelity", measure(kHeldOutSeed, kSettings, false, threads, "tools/bench fidelity --full"));
 }
 
 }  // namespace longhaul

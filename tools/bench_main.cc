@@ -20,14 +20,14 @@ struct Suite {
 constexpr Suite kSuites[] = {{"cities", longhaul::bench_cities},
                              {"clusters", longhaul::bench_clusters, longhaul::bench_clusters_full},
                              {"dtfm", longhaul::bench_dtfm},
-                             {"fidelity", longhaul::bench_fidelity},
+                             {"fidelity", longhaul::bench_fidelity, longhaul::bench_fidelity_full},
                              {"kernels", longhaul::bench_kernels},
                              {"netsim", longhaul::bench_netsim},
                              {"order", longhaul::bench_order},
                              {"planner", longhaul::bench_planner},
                              {"scale", longhaul::bench_scale, longhaul::bench_scale_full},
                              {"simgrid", longhaul::bench_simgrid},
-                             {"tcp", longhaul::bench_tcp}};
+                             {"tcp", longhaul::bench_tcp, longhaul::bench_tcp_full}};
 
 }  // namespace
 

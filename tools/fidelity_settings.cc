@@ -16,7 +16,7 @@
 namespace longhaul {
 namespace {
 
-constexpr int kDrawsMax = 300;  // for one setting
+constexpr int kDrawsMax = 500;  // for one setting
 constexpr double kNearestS = 0.006;
 
 template <class T, std::size_t N>
@@ -29,8 +29,8 @@ LinkStretch stretch_for(Binding binding, Rng& rng) {
   constexpr double kFar[] = {1, 1.5, 2.5};
   constexpr double kThin[] = {0.05, 0.1, 0.2};
   switch (binding) {
-    case Binding::kCompute:
-      return {.latency = 1, .rate = 2};
+    case Binding::kCompute:  // near each other, but not too near
+      return {.latency = 0.4, .rate = 2};
     case Binding::kLatency:
       return {.latency = one_of(kFar, rng), .rate = 1};
     case Binding::kBandwidth:

@@ -390,8 +390,10 @@ class HandConnection : public Connection {
   std::size_t queued_bytes() const override { return 0; }
   void close() override { is_closed = true; }
   std::string peer() const override { return "by hand"; }
+  void limit_rate(BytesPerSecond rate) override { rate_max = rate; }
 
   ConnectionHandler* handler = nullptr;
+  BytesPerSecond rate_max = BytesPerSecond::infinity();
   std::vector<FrameHeader> frames;
   std::vector<Task> handed_over;
   bool is_closed = false;
@@ -410,10 +412,12 @@ struct HandTransport : Transport {
 };
 
 struct HandLink {
-  explicit HandLink(int stream_count, MeshLimits limits = {}, int rank = 0)
+  explicit HandLink(int stream_count, MeshLimits limits = {}, int rank = 0,
+                    std::vector<BytesPerSecond> rates = {})
       : streams(stream_count) {
     MeshConfig config{{"a:1", "b:1"}, {}, rank, kTestJob, 0, limits, Seconds(5)};
     config.streams = {stream_count, stream_count};
+    config.rates = std::move(rates);
     connect_mesh(transport, loop, std::move(config), [this](auto made) {
       if (made) {
         mesh = std::move(*made);
@@ -575,6 +579,19 @@ TEST(MeshStreamGreetings, streams_that_do_not_belong_to_the_link_are_refused_by_
     link.loop.run_until_idle(Seconds(6));
     EXPECT_NE(link.error.find(row.error), std::string::npos) << link.error;
   }
+}
+
+TEST(MeshStreamGreetings, streams_share_what_the_path_carries_and_a_quarter_more) {
+  const BytesPerSecond none = BytesPerSecond::infinity();
+  // 1.25 x 300 / 3.
+  HandLink limited(3, {}, 0, {none, BytesPerSecond(300)});
+  limited.connect();
+  for (const HandConnection* connection : limited.connections) {
+    EXPECT_EQ(connection->rate_max, BytesPerSecond(125));
+  }
+  HandLink unknown(3, {}, 0, {none, none});
+  unknown.connect();
+  EXPECT_EQ(unknown.connections[0]->rate_max, none);
 }
 
 TEST(MeshStreamGreetings, data_may_come_on_an_answered_stream_before_the_others_are) {

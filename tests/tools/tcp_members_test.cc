@@ -31,6 +31,24 @@ DeviceKind any_kind() {
   return kind;
 }
 
+TEST(TcpMembers, their_topology_is_the_bridge_as_the_link_model_sees_it) {
+  // 200 Mbit/s x 0.3 s = 7.5 MB in flight, windows of 3.355 MB: ceil(1.5 x 2.24) = 4 streams.
+  BridgeOptions bridge = bridge_of(3, 200, seconds(0.15));
+  const Topology wide = topology_of(bridge, any_kind());
+  EXPECT_EQ(wide.site_count(), 3);
+  EXPECT_EQ(wide.device_count(), 3);
+  EXPECT_EQ(wide.link(0, 1).streams, 4);
+  EXPECT_EQ(wide.rate(0, 1), BytesPerSecond(25e6));
+  EXPECT_EQ(wide.latency(2, 0), seconds(0.15));
+  // Through an uplink of 50 Mbit/s: 1.875 MB, one stream.
+  const auto infinite = BytesPerSecond::infinity();
+  bridge.uplinks = {infinite, infinite, BytesPerSecond(6.25e6)};
+  const Topology slow = topology_of(bridge, any_kind());
+  EXPECT_EQ(slow.link(2, 0).streams, 1);
+  EXPECT_EQ(slow.rate(2, 0), BytesPerSecond(6.25e6));
+  EXPECT_EQ(slow.rate(0, 2), BytesPerSecond(25e6));
+}
+
 TEST(TcpSlowRelease, warm_messages_take_what_the_link_model_says) {
   const BridgeOptions options = bridge_of(2, 50, milliseconds(10));
   const auto bridge = TunBridge::create(options);
