@@ -5,20 +5,12 @@
 #include "core/hash.h"
 
 namespace longhaul {
-namespace {
-
-std::uint64_t splitmix64(std::uint64_t& state) {
-  std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-}  // namespace
-
 Rng::Rng(std::string_view name, std::uint64_t seed) {
   std::uint64_t state = hash_text(name) ^ (seed * 0x9e3779b97f4a7c15u);
-  for (std::uint64_t& word : state_) word = splitmix64(state);
+  for (std::uint64_t& word : state_) {
+    word = mix(state);
+    state += 0x9e3779b97f4a7c15u;
+  }
 }
 
 std::uint64_t Rng::next() {

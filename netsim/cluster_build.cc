@@ -10,6 +10,7 @@
 
 #include "core/config_cursor.h"
 #include "core/quantity.h"
+#include "netsim/csv_text.h"
 #include "netsim/shipped.h"
 
 namespace longhaul {
@@ -267,16 +268,6 @@ std::vector<BuiltLink> links_of(std::span<const BuiltSite> sites, std::span<cons
   return links;
 }
 
-std::string csv_text(std::string_view text) {
-  if (text.find_first_of(",\"") == std::string_view::npos) return std::string(text);
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + '"';
-}
-
 std::string nonzero(double value) {
   return value == 0 ? "" : fmt::format("{:.4g}", value);
 }
@@ -303,7 +294,7 @@ std::string trace_text_of(const BuiltCluster& built, const BuildOptions& options
     const auto row = [&](std::string_view latency_part, std::string_view rate_part,
                          std::string_view quality_part, Origin origin, std::string_view source) {
       out += fmt::format("{},{},{},{},{},{}\n", ends, latency_part, rate_part, quality_part,
-                         name_of(origin), csv_text(source));
+                         name_of(origin), csv_field(source));
     };
     // One row where both figures have one origin; a row each elsewhere.
     if (link.round_trip.origin == link.rate.origin &&

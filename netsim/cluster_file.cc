@@ -140,7 +140,6 @@ class ClusterReader {
     site.downlink = at.optional("downlink").rate(BytesPerSecond::infinity());
     site.egress_usd_per_byte = at.optional("egress").usd_per_byte();
     site.trace_name = at.optional("trace_name").text(site.name);
-    trace_names_.push_back(site.trace_name);
     topology_.sites.push_back(site);
     for (const Cursor& node : at.key("nodes").items()) read_nodes(node, site.name);
   }
@@ -165,12 +164,11 @@ class ClusterReader {
     if (std::ranges::none_of(topology_.sites, lacks)) return;
     const Result<CityTable> cities = CityTable::load();
     if (!cities) return;
-    for (std::size_t i = 0; i < topology_.sites.size(); ++i) {
-      Site& site = topology_.sites[i];
+    for (Site& site : topology_.sites) {
       if (site.coordinates) continue;
       const Place* place = cities->find_location(site.location);
       if (place == nullptr) place = cities->find_if_clear(site.name);
-      if (place == nullptr) place = cities->find_if_clear(trace_names_[i]);
+      if (place == nullptr) place = cities->find_if_clear(site.trace_name);
       if (place != nullptr) site.coordinates = place->end.at;
     }
   }
@@ -275,11 +273,11 @@ class ClusterReader {
     topology_.hash = hash_text(fmt::format("{:x} {}", trace->hash, percentile), topology_.hash);
     const std::vector<PairSummary> summaries = summarise(*trace, percentile);
     std::vector<int> places;
-    for (std::size_t i = 0; i < trace_names_.size(); ++i) {
-      places.push_back(trace->find_place(trace_names_[i]));
+    for (const Site& site : topology_.sites) {
+      places.push_back(trace->find_place(site.trace_name));
       if (places.back() >= 0) continue;
-      at.fail(fmt::format("the trace has no place `{}`, the site's name", trace_names_[i]),
-              did_you_mean(trace_names_[i], trace->places,
+      at.fail(fmt::format("the trace has no place `{}`, the site's name", site.trace_name),
+              did_you_mean(site.trace_name, trace->places,
                            fmt::format("places: {}", fmt::join(trace->places, ", "))) +
                   " (`trace_name` maps a site to a place)");
     }
@@ -361,7 +359,6 @@ class ClusterReader {
   std::set<std::string> node_names_;
   std::set<std::string> broken_kinds_;
   std::map<std::string, int> unnamed_;
-  std::vector<std::string> trace_names_;
   std::vector<KnownLink> known_;
   bool assume_inside_node_ = false;
 };

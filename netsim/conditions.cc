@@ -41,10 +41,7 @@ double Conditions::slowdown(int device, Seconds time) const {
   double factor = 1;
   for (const Slowdown& slowdown : slowdowns) {
     if (!slowdown.window.contains(time)) continue;
-    const auto& devices = slowdown.devices;
-    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
-      factor *= slowdown.factor;
-    }
+    if (std::ranges::binary_search(slowdown.devices, device)) factor *= slowdown.factor;
   }
   return factor;
 }

@@ -53,7 +53,7 @@ struct Background {
 
 /// Work that begins in the window takes `factor` times as long.
 struct Slowdown {
-  std::vector<int> devices;
+  std::vector<int> devices;  // ascending
   double factor = 1;
   Window window = {};
 };

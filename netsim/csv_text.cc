@@ -62,4 +62,17 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
+std::string csv_field(std::string_view text) {
+  // A line that begins with `#` is a comment of a trace.
+  if (text.find_first_of(",\"#\n\r") == std::string_view::npos && trimmed(text) == text) {
+    return std::string(text);
+  }
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + '"';
+}
+
 }  // namespace longhaul

@@ -40,6 +40,9 @@ struct CsvMistake {
 /// quote. Blanks around a field without quotes are dropped.
 std::expected<std::vector<CsvField>, CsvMistake> split_csv(std::string_view line, char separator);
 
+/// `text` as a field that split_csv reads back as itself: in double quotes where it must be.
+std::string csv_field(std::string_view text);
+
 /// Where the first control character other than a tab is, or npos. Messages show parts of a line:
 /// nothing in it may steer a terminal.
 std::size_t find_control_character(std::string_view line);

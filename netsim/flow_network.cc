@@ -258,8 +258,7 @@ void FlowNetwork::advance(SimTime now) {
 }
 
 void FlowNetwork::stop(SimTime now, FlowId flow) {
-  LH_CHECK(flow >= 0 && at(flow) < state_->flows.size() && state_->progress[at(flow)].running,
-           "only running flows can be stopped");
+  LH_CHECK(state_->is_running(flow), "only running flows can be stopped");
   advance(now);
   std::vector<FlowId>& fresh = state_->fresh;
   fresh.erase(std::remove(fresh.begin(), fresh.end(), flow), fresh.end());
@@ -268,8 +267,7 @@ void FlowNetwork::stop(SimTime now, FlowId flow) {
 }
 
 Bytes FlowNetwork::remaining(SimTime now, FlowId flow) {
-  LH_CHECK(flow >= 0 && at(flow) < state_->flows.size() && state_->progress[at(flow)].running,
-           "only running flows have something left");
+  LH_CHECK(state_->is_running(flow), "only running flows have something left");
   advance(now);
   const State::Progress& part = state_->progress[at(flow)];
   // Where a change of this very moment is not solved yet, the rate is still that of the time
@@ -312,8 +310,7 @@ FlowId FlowNetwork::pop_completed() {
 }
 
 BytesPerSecond FlowNetwork::rate(FlowId flow) {
-  LH_CHECK(flow >= 0 && at(flow) < state_->flows.size() && state_->progress[at(flow)].running,
-           "only running flows have a rate");
+  LH_CHECK(state_->is_running(flow), "only running flows have a rate");
   if (state_->stale()) state_->solve();
   return BytesPerSecond(state_->paces[at(flow)].rate);
 }

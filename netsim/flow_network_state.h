@@ -147,6 +147,10 @@ struct FlowNetwork::State {
     return {crossings.data() + flow.path_begin, static_cast<std::size_t>(flow.path_size)};
   }
 
+  bool is_running(FlowId id) const {
+    return id >= 0 && static_cast<std::size_t>(id) < progress.size() &&
+           progress[static_cast<std::size_t>(id)].running;
+  }
   FlowId admit(std::span<const ResourceId> whole_path, double amount, double cap, double weight);
   void give_path(Flow& flow, std::span<const ResourceId> whole_path);
   bool run_alone(FlowId id);

@@ -1,4 +1,5 @@
 #include "netsim/latency_fit.h"
+#include "core/median.h"
 
 #include <algorithm>
 #include <array>
@@ -12,16 +13,6 @@ namespace {
 constexpr std::size_t kHeldOutEvery = 4;
 constexpr int kReweightings = 100;
 constexpr int kKneeRounds = 50;
-
-/// Element at the fraction q of the sorted values, between two by linear interpolation.
-double quantile(std::vector<double> values, double q) {
-  LH_CHECK(!values.empty(), "a quantile is one of something");
-  std::ranges::sort(values);
-  const double rank = q * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(rank);
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (rank - static_cast<double>(below)) * (values[above] - values[below]);
-}
 
 Residuals residuals_of(std::vector<double> errors) {
   if (errors.empty()) return {};

@@ -5,18 +5,22 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <utility>
 
 namespace longhaul {
 namespace {
 
-/// Rows of one directed pair, in order of time; of one time the later row counts.
-std::vector<const TraceRow*> timed_rows(const Trace& trace, int from, int to) {
-  std::vector<const TraceRow*> rows;
+/// Rows with a time by directed pair of places, in order of time; of one time the later row counts.
+std::map<std::pair<int, int>, std::vector<const TraceRow*>> timed_rows(const Trace& trace) {
+  std::map<std::pair<int, int>, std::vector<const TraceRow*>> rows;
   for (const TraceRow& row : trace.rows) {
-    if (row.from == from && row.to == to && row.time_s) rows.push_back(&row);
+    if (row.time_s) rows[{row.from, row.to}].push_back(&row);
   }
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const TraceRow* a, const TraceRow* b) { return *a->time_s < *b->time_s; });
+  for (auto& [pair, of_pair] : rows) {
+    std::stable_sort(of_pair.begin(), of_pair.end(),
+                     [](const TraceRow* a, const TraceRow* b) { return *a->time_s < *b->time_s; });
+  }
   return rows;
 }
 
@@ -25,9 +29,8 @@ std::vector<const TraceRow*> timed_rows(const Trace& trace, int from, int to) {
 Result<LinkReplay> LinkReplay::make(const Topology& topology, const Trace& trace, bool loop) {
   LinkReplay replay;
   replay.sites_ = topology.site_count();
-  const bool has_times = std::any_of(trace.rows.begin(), trace.rows.end(),
-                                     [](const TraceRow& row) { return row.time_s.has_value(); });
-  if (!has_times) {
+  const auto rows = timed_rows(trace);
+  if (rows.empty()) {
     return invalid(fmt::format("the trace {} has no times to replay", trace.name),
                    "give its rows a `time_s`");
   }
@@ -44,10 +47,11 @@ Result<LinkReplay> LinkReplay::make(const Topology& topology, const Trace& trace
       points.push_back({0, {link.latency, link.rate, link.pipe()}});
       const int place_from = places[static_cast<std::size_t>(from)];
       const int place_to = places[static_cast<std::size_t>(to)];
-      if (place_from < 0 || place_to < 0) continue;
+      const auto of_pair = rows.find({place_from, place_to});
+      if (of_pair == rows.end()) continue;  // places that the trace does not know have none
       BytesPerSecond measured = link.pipe();
       double loss = link.loss;
-      for (const TraceRow* row : timed_rows(trace, place_from, place_to)) {
+      for (const TraceRow* row : of_pair->second) {
         is_known = true;
         State state = points.back().state;
         if (row->latency) state.latency = *row->latency;

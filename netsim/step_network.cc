@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/hash.h"
+
 namespace longhaul {
 namespace {
 
 /// Below it, round trips count as equal: processing takes that long.
 constexpr Seconds kRoundTripMin(10e-6);
-
-/// splitmix64's finaliser (Steele, Lea and Flood, 2014).
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
 
 /// In [0, 1).
 double uniform(std::uint64_t bits) {
@@ -36,7 +30,7 @@ StepNetwork::StepNetwork(const Topology& topology, const Conditions* conditions,
       paths_(topology, network_, conditions == nullptr || !conditions->replay),
       lanes_(network_) {
   if (conditions_ == nullptr) return;
-  stream_ = mixed(mixed(conditions_->seed) ^ step);
+  stream_ = mix(mix(conditions_->seed) ^ step);
   background_.assign(conditions_->background.size(), -1);
   if (conditions_->sharing == Sharing::kTurns) {
     turns_.resize(topology.sites.size() * topology.sites.size());
@@ -69,11 +63,8 @@ void StepNetwork::change(SimTime now) {
       constexpr Bytes kForever(1e30);
       const std::vector<ResourceId> path = paths_.between_sites(traffic.from_site, traffic.to_site);
       const double share =
-          conditions_->sharing == Sharing::kRtt
-              ? 1 / std::max(kRoundTripMin, paths_.round_trip(traffic.from_site, traffic.to_site))
-                        .value()
-              : 1.0;
-      flow = network_.start(now, path, kForever, traffic.rate, share * traffic.flows);
+          weight(paths_.round_trip(traffic.from_site, traffic.to_site)) * traffic.flows;
+      flow = network_.start(now, path, kForever, traffic.rate, share);
     } else if (!is_on && flow >= 0) {
       network_.stop(now, flow);
       flow = -1;
@@ -108,48 +99,48 @@ std::int32_t StepNetwork::connection_of(const NetworkMessage& message) {
 
 void StepNetwork::send(SimTime now, const NetworkMessage& message) {
   ++messages_;
-  if (free_.empty()) {
-    free_.push_back(static_cast<std::int32_t>(queued_.size()));
-    queued_.emplace_back();
+  const std::int32_t tag = message.tag;
+  if (static_cast<std::size_t>(tag) >= queued_.size()) {
+    queued_.resize(static_cast<std::size_t>(tag) + 1);
   }
-  const std::int32_t number = free_.back();
-  free_.pop_back();
   const std::int32_t index = connection_of(message);
-  queued(number) = {message, index, -1};
+  queued(tag) = {message, index, -1};
   Connection& connection = connections_[static_cast<std::size_t>(index)];
   if (!connection.busy) {
     connection.busy = true;
-    take_turn(now, number);
+    take_turn(now, tag);
   } else if (connection.first < 0) {
-    connection.first = connection.last = number;
+    connection.first = connection.last = tag;
   } else {
-    queued(connection.last).next = number;
-    connection.last = number;
+    queued(connection.last).next = tag;
+    connection.last = tag;
   }
 }
 
-void StepNetwork::take_turn(SimTime now, std::int32_t number) {
-  const NetworkMessage& message = queued(number).message;
+void StepNetwork::take_turn(SimTime now, std::int32_t tag) {
+  const NetworkMessage& message = queued(tag).message;
   if (Turn* turn = turn_of(message); turn != nullptr) {
     const bool is_others = turn->running > 0 && turn->pipeline != message.pipeline;
     if (is_others || !turn->waiting.empty()) {
-      turn->waiting.push_back(number);
+      turn->waiting.push_back(tag);
       return;
     }
     turn->pipeline = message.pipeline;
     ++turn->running;
   }
-  begin_message(now, number);
+  begin_message(now, tag);
 }
 
-void StepNetwork::begin_message(SimTime now, std::int32_t number) {
-  const Queued& message = queued(number);
+void StepNetwork::begin_message(SimTime now, std::int32_t tag) {
+  const Queued& message = queued(tag);
   const NetworkPath& path = *connections_[static_cast<std::size_t>(message.connection)].path;
-  double weight = 1;
-  if (conditions_ != nullptr && conditions_->sharing == Sharing::kRtt) {
-    weight = 1 / std::max(kRoundTripMin, 2 * path.latency).value();
-  }
-  lanes_.start(now, path, message.message.wire, weight, number);
+  lanes_.start(now, path, message.message.wire, weight(2 * path.latency), tag);
+}
+
+/// A flow's share of what is full.
+double StepNetwork::weight(Seconds round_trip) const {
+  if (conditions_ == nullptr || conditions_->sharing != Sharing::kRtt) return 1;
+  return 1 / std::max(kRoundTripMin, round_trip).value();
 }
 
 SimTime StepNetwork::next_event() {
@@ -162,10 +153,9 @@ std::optional<std::int32_t> StepNetwork::advance() {
     change(next_change_);
     return std::nullopt;
   }
-  const std::int32_t number = lanes_.pop_completed();
-  const NetworkMessage message = queued(number).message;
-  Connection& connection = connections_[static_cast<std::size_t>(queued(number).connection)];
-  free_.push_back(number);
+  const std::int32_t tag = lanes_.pop_completed();
+  const NetworkMessage message = queued(tag).message;
+  Connection& connection = connections_[static_cast<std::size_t>(queued(tag).connection)];
   --messages_;
   if (Turn* turn = turn_of(message); turn != nullptr) {
     --turn->running;
@@ -186,7 +176,7 @@ std::optional<std::int32_t> StepNetwork::advance() {
     connection.first = queued(next).next;
     take_turn(end, next);
   }
-  return message.tag;
+  return tag;
 }
 
 SimTime StepNetwork::latency(SimTime now, int from_site, int to_site, std::uint64_t name) const {
@@ -199,13 +189,13 @@ SimTime StepNetwork::latency(SimTime now, int from_site, int to_site, std::uint6
   if (!conditions_->jitter) return on_clock(latency);
   // The shortest way and a queue on it: exponential with the jitter as its mean and deviation, so
   // that the mean stays what was measured.
-  const std::uint64_t bits = mixed(stream_ ^ mixed(name));
+  const std::uint64_t bits = mix(stream_ ^ mix(name));
   const Seconds queue = std::min(link.jitter, latency);
   Seconds varied = latency - queue - std::log1p(-uniform(bits)) * queue;
   // A message ends with its last packet. Where that is lost, the sender notices after a round trip
   // (tail loss probe, RFC 8985) and sends it again; losses before it cost rate, which the link's
   // own rate has in it.
-  if (uniform(mixed(bits)) < link.loss) varied = varied + 2 * latency;
+  if (uniform(mix(bits)) < link.loss) varied = varied + 2 * latency;
   return on_clock(varied);
 }
 

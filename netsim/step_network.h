@@ -24,7 +24,7 @@ struct NetworkMessage {
   int to_device = 0;
   Bytes wire;
   int pipeline = 0;      // of its sender: whose turn it is
-  std::int32_t tag = 0;  // what advance() answers at its end
+  std::int32_t tag = 0;  // what advance() answers at its end; no other message has it before that
 };
 
 class StepNetwork {
@@ -54,12 +54,12 @@ class StepNetwork {
   struct Turn {
     int pipeline = -1;
     int running = 0;
-    std::deque<std::int32_t> waiting;  // message numbers
+    std::deque<std::int32_t> waiting;  // tags
   };
   /// What one device sends another: a message that leaves, and those behind it.
   struct Connection {
     const NetworkPath* path = nullptr;
-    std::int32_t first = -1;  // behind; message numbers, each with the next
+    std::int32_t first = -1;  // behind; tags, each message with the next one's
     std::int32_t last = -1;
     bool busy = false;
   };
@@ -69,9 +69,10 @@ class StepNetwork {
     std::int32_t next = -1;
   };
 
-  Queued& queued(std::int32_t number) { return queued_[static_cast<std::size_t>(number)]; }
-  void take_turn(SimTime now, std::int32_t number);
-  void begin_message(SimTime now, std::int32_t number);
+  Queued& queued(std::int32_t tag) { return queued_[static_cast<std::size_t>(tag)]; }
+  void take_turn(SimTime now, std::int32_t tag);
+  void begin_message(SimTime now, std::int32_t tag);
+  double weight(Seconds round_trip) const;
   std::int32_t connection_of(const NetworkMessage& message);
   Turn* turn_of(const NetworkMessage& message);
   void change(SimTime now);
@@ -87,8 +88,7 @@ class StepNetwork {
   SimTime next_change_ = SimTime::never();
   std::size_t messages_ = 0;
   MessageLanes lanes_;
-  std::vector<Queued> queued_;  // by message number
-  std::vector<std::int32_t> free_;
+  std::vector<Queued> queued_;  // by tag
   std::vector<Connection> connections_;
   std::unordered_map<std::uint64_t, std::int32_t> connection_of_;  // by devices; never iterated
   std::vector<FlowId> background_;  // by Conditions::background; -1: not running

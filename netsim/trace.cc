@@ -12,6 +12,7 @@
 
 #include "core/config_cursor.h"
 #include "core/hash.h"
+#include "core/median.h"
 #include "core/quantity.h"
 #include "netsim/csv_text.h"
 
@@ -244,15 +245,6 @@ class TraceReader {
   std::size_t header_size_ = 0;
 };
 
-/// Percentile by linear interpolation between order statistics. `values` is not empty.
-double percentile_of(std::vector<double> values, double percentile) {
-  std::sort(values.begin(), values.end());
-  const double rank = percentile / 100 * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(rank);
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (rank - static_cast<double>(below)) * (values[above] - values[below]);
-}
-
 }  // namespace
 
 int Trace::find_place(std::string_view place) const {
@@ -320,10 +312,10 @@ std::vector<PairSummary> summarise(const Trace& trace, double percentile) {
       if (row->rate || !has_rate) summary.scope = row->scope;
       has_rate = has_rate || row->rate;
     }
-    if (!latencies.empty()) summary.latency = Seconds(percentile_of(latencies, percentile));
-    if (!rates.empty()) summary.rate = BytesPerSecond(percentile_of(rates, 100 - percentile));
-    if (!losses.empty()) summary.loss = percentile_of(losses, percentile);
-    if (!jitters.empty()) summary.jitter = Seconds(percentile_of(jitters, percentile));
+    if (!latencies.empty()) summary.latency = Seconds(quantile(latencies, percentile / 100));
+    if (!rates.empty()) summary.rate = BytesPerSecond(quantile(rates, (100 - percentile) / 100));
+    if (!losses.empty()) summary.loss = quantile(losses, percentile / 100);
+    if (!jitters.empty()) summary.jitter = Seconds(quantile(jitters, percentile / 100));
   }
   return summaries;
 }

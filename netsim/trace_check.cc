@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/median.h"
 #include "core/quantity.h"
 #include "netsim/cities.h"
 #include "netsim/known_links.h"
@@ -29,12 +30,6 @@ constexpr double kRoundingOfLatency = 0.52e-3;  // one way: tables have whole ms
 constexpr double kLossHigh = 0.05;
 const BytesPerSecond kRateHigh = gigabits_per_second(400);
 const BytesPerSecond kRateLow = gigabits_per_second(0.001);
-
-double median_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 class Checker {
  public:
@@ -211,12 +206,12 @@ class Checker {
                            : "are these the places of that name?"));
     }
     const std::vector<double>& one_way = ratios[LatencyBasis::kOneWay];
-    if (one_way.empty() || median_of(one_way) <= kFibreTimesOneWay) return;
+    if (one_way.empty() || median(one_way) <= kFibreTimesOneWay) return;
     find(
         Weight::kWarning, "unit",
         fmt::format("latencies declared one way are {:.1f} times what light takes in fibre (median "
                     "of {} rows); one way it is about 2, so they look like round trips",
-                    median_of(one_way), one_way.size()));
+                    median(one_way), one_way.size()));
   }
 
   void rates() {
@@ -293,7 +288,7 @@ class Checker {
       values.push_back(points[i].value);
       if (i > 0) steps.push_back(points[i].time_s - points[i - 1].time_s);
     }
-    const double step = median_of(steps);
+    const double step = median(steps);
     const auto longest = std::ranges::max_element(steps);
     const auto gaps = std::ranges::count_if(steps, [&](double s) { return s > kSeriesGap * step; });
     if (gaps > 0 && step > 0) {
@@ -304,10 +299,10 @@ class Checker {
                points[static_cast<std::size_t>(longest - steps.begin())].time_s,
                format_duration(Seconds(step))));
     }
-    const double middle = median_of(values);
+    const double middle = median(values);
     std::vector<double> distances;
     for (const double value : values) distances.push_back(std::abs(value - middle));
-    const double spread = median_of(distances);
+    const double spread = median(distances);
     if (spread <= 0) return;
     std::size_t outliers = 0;
     std::size_t worst = 0;

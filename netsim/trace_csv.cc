@@ -15,13 +15,6 @@ std::string number(double value) {
   return fmt::format("{:.12g}", value);
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"#") == std::string::npos && trimmed(text) == text) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
-}
-
 std::string one_line(std::string text) {
   for (std::size_t at = 0; (at = find_control_character(text)) != std::string::npos;) {
     text[at] = '?';

@@ -135,4 +135,13 @@ Result<Explanation> explain_plan(const Topology& topology, const Job& job, const
   return explanation;
 }
 
+const LinkSensitivity* limiting_link(const Explanation& explanation) {
+  const LinkSensitivity* limit = nullptr;
+  for (const LinkSensitivity& link : explanation.links) {
+    if (link.saved_by_rate < 1e-3 * explanation.step) continue;
+    if (limit == nullptr || link.saved_by_rate > limit->saved_by_rate) limit = &link;
+  }
+  return limit;
+}
+
 }  // namespace longhaul

@@ -25,6 +25,9 @@ struct BenchFigure {
 /// does not, 1 if the file could not be written.
 int report(const std::string& suite, const std::vector<BenchFigure>& figures);
 
+/// The most memory that this process has had at once.
+double peak_gibibytes();
+
 /// The search for DT-FM's objective on its published scenarios; with `quick` false also on the
 /// larger ones, each with five seeds. Then dtfm_steps. Returns report's status, or 2 if an instance
 /// cannot be read.

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/median.h"
 #include "netsim/latency_fit.h"
 #include "netsim/shipped.h"
 #include "tools/bench.h"
-#include "tools/median.h"
 #include "tools/tables.h"
 
 namespace longhaul {

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "core/median.h"
 #include "core/quantity.h"
 #include "netsim/cluster_file.h"
 #include "planner/baselines.h"
 #include "planner/search.h"
 #include "tools/bench.h"
-#include "tools/median.h"
 #include "tools/random_cluster.h"
 
 namespace longhaul {

@@ -15,13 +15,13 @@
 #include <string>
 #include <vector>
 
+#include "core/median.h"
 #include "core/rng.h"
 #include "netsim/cluster_file.h"
 #include "planner/baselines.h"
 #include "planner/cost_model.h"
 #include "planner/search.h"
 #include "tools/bench.h"
-#include "tools/median.h"
 #include "tools/rank_correlation.h"
 
 namespace longhaul {

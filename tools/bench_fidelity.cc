@@ -9,11 +9,11 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/median.h"
 #include "executor/storage/real_storage.h"
 #include "tools/bench.h"
 #include "tools/bench_runs.h"
 #include "tools/fidelity_settings.h"
-#include "tools/median.h"
 
 namespace longhaul {
 namespace {

@@ -1,6 +1,5 @@
 // Suite `netsim`: speed of the engines that simulate a step, alone and on large clusters.
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "core/median.h"
 #include "core/schedule.h"
 #include "netsim/step_simulation.h"
 #include "planner/pipeline_time.h"
 #include "planner/search.h"
 #include "tools/bench.h"
-#include "tools/median.h"
 #include "tools/random_cluster.h"
 
 namespace longhaul {
@@ -32,12 +31,6 @@ double seconds_of(const std::function<void()>& work) {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return median(times);
-}
-
-double peak_gibibytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / (1024 * 1024);
 }
 
 /// The engine of tier T2 on one pipeline: forwards, backwards and messages of 8 stages and 32

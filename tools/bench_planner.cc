@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/median.h"
 #include "netsim/cluster_file.h"
 #include "planner/baselines.h"
 #include "planner/search.h"
 #include "tools/bench.h"
-#include "tools/median.h"
 
 namespace longhaul {
 namespace {

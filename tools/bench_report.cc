@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -61,6 +62,12 @@ int report(const std::string& suite, const std::vector<BenchFigure>& figures) {
   }
   fmt::print(stderr, "wrote {}\n", path.string());
   return all_hold ? 0 : 3;
+}
+
+double peak_gibibytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / (1024 * 1024);
 }
 
 }  // namespace longhaul

@@ -1,6 +1,5 @@
 // Time, memory and quality of the search on clusters of up to 10,000 devices.
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -36,12 +35,6 @@ Result<Searched> search(const Topology& topology, const Job& job, std::uint64_t 
             search_plan(topology, job, {.seed = seed, .threads = threads, .effort = effort}));
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   return Searched{found.best.step.step.value(), taken.count()};
-}
-
-double peak_gibibytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / (1024 * 1024);
 }
 
 Result<std::vector<BenchFigure>> measure(bool quick, int seeds, int threads) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/median.h"
 #include "tools/bench.h"
-#include "tools/median.h"
 #include "tools/simgrid_flows.h"
 
 namespace longhaul {

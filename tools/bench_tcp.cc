@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "core/job.h"
+#include "core/median.h"
 #include "core/model_math.h"
 #include "core/plan.h"
 #include "netsim/step_simulation.h"
 #include "tools/bench.h"
-#include "tools/median.h"
 #include "tools/tcp_members.h"
 
 namespace longhaul {
@@ -70,15 +70,6 @@ BridgeOptions bridge_of(const Setting& setting) {
   return options;
 }
 
-DeviceKind some_kind() {
-  DeviceKind kind;
-  kind.name = "any";
-  kind.memory = Bytes(1e12);
-  kind.rate.fill(FlopsPerSecond(1e12));
-  kind.memory_rate = BytesPerSecond(1e12);
-  return kind;
-}
-
 struct Exchange {
   std::size_t elements = 0;
   Seconds time;
@@ -114,7 +105,7 @@ Result<BytesPerSecond> bridge_rate() {
   BridgeOptions options;
   options.links.assign(4, {.latency = Seconds(1e-3), .queue = Bytes(1e9)});
   LH_ASSIGN(const auto bridge, TunBridge::create(options));
-  LH_ASSIGN(const auto members, TcpMembers::connect(*bridge, topology_of(options, some_kind())));
+  LH_ASSIGN(const auto members, TcpMembers::connect(*bridge, topology_of(options)));
   std::vector<double> times;
   constexpr Bytes kSize(32 * kMiB);
   for (int i = 0; i < 5; ++i) {
@@ -147,7 +138,7 @@ struct Row {
 
 Result<Row> measure_setting(const Setting& setting) {
   const BridgeOptions options = bridge_of(setting);
-  const Topology topology = topology_of(options, some_kind());
+  const Topology topology = topology_of(options);
   Row row{.setting = setting, .streams = topology.link(0, 1).streams};
   const bool is_message = setting.mib > 0;
   const Bytes size(setting.mib * kMiB);

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "core/median.h"
 #include "core/model_math.h"
 #include "executor/control/journal.h"
 #include "executor/data/token_shard.h"
@@ -17,7 +18,6 @@
 #include "netsim/cluster_file.h"
 #include "netsim/network_paths.h"
 #include "tools/command.h"
-#include "tools/median.h"
 
 namespace longhaul {
 namespace {

@@ -33,16 +33,6 @@ std::string pair_name(const Topology& topology, const LinkSensitivity& link) {
   return fmt::format("{} <-> {}", site_name(topology, link.site), site_name(topology, link.other));
 }
 
-/// The link whose higher rate saves most; null when none saves a thousandth of the step.
-const LinkSensitivity* binding_link(const Explanation& explanation) {
-  const LinkSensitivity* binding = nullptr;
-  for (const LinkSensitivity& link : explanation.links) {
-    if (link.saved_by_rate < 1e-3 * explanation.step) continue;
-    if (binding == nullptr || link.saved_by_rate > binding->saved_by_rate) binding = &link;
-  }
-  return binding;
-}
-
 std::string tiers_text(const Explanation& explanation) {
   const ClosedForm& parts = explanation.closed_form;
   const auto time = [](double seconds) { return format_duration(Seconds(seconds)); };
@@ -112,7 +102,7 @@ std::string links_text(const Explanation& explanation, const Topology& topology)
     rows.push_back({pair_name(topology, link), format_size(link.wire), format_duration(link.busy),
                     saved_text(link.saved_by_rate), saved_text(link.saved_by_latency)});
   }
-  const LinkSensitivity* binding = binding_link(explanation);
+  const LinkSensitivity* binding = limiting_link(explanation);
   return fmt::format(
              "busiest links between sites (as one flow: what its busier direction would then "
              "take); {}\n",
@@ -246,7 +236,7 @@ std::string explanation_json(const Explanation& explanation, const Topology& top
          {"bytes_needed", memory.need.value()},
          {"bytes_size", memory.size.value()}});
   }
-  const LinkSensitivity* binding = binding_link(explanation);
+  const LinkSensitivity* binding = limiting_link(explanation);
   out["links"] = nlohmann::ordered_json::array();
   for (const LinkSensitivity& link : explanation.links) {
     out["links"].push_back(

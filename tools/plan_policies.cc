@@ -7,11 +7,11 @@
 #include <cmath>
 #include <utility>
 
+#include "core/median.h"
 #include "core/quantity.h"
 #include "planner/baselines.h"
 #include "planner/trade_off.h"
 #include "tools/command.h"
-#include "tools/median.h"
 #include "tools/plan_export.h"
 #include "tools/tables.h"
 

@@ -9,11 +9,11 @@
 #include <memory>
 
 #include "core/config_cursor.h"
+#include "core/median.h"
 #include "core/quantity.h"
 #include "core/rng.h"
 #include "executor/run/stage_state.h"
 #include "kernels/cpu/isa.h"
-#include "tools/median.h"
 
 namespace longhaul {
 namespace {

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/median.h"
 #include "core/model_math.h"
 #include "core/quantity.h"
 #include "core/schedule.h"
 #include "netsim/timeline.h"
-#include "tools/median.h"
 #include "tools/tables.h"
 
 namespace longhaul {

@@ -109,24 +109,28 @@ std::string summary(const Job& job, const StepResult& step) {
                      step.usd / job.tokens_per_step() * 1e9);
 }
 
+TaskletSum sum_of_tasklets(const Plan& plan, const StepResult& step, int first, int last) {
+  TaskletSum out;
+  for (std::size_t c = 0; c < step.tasklets.size(); ++c) {
+    const int stage = static_cast<int>(c) % plan.stages();
+    if (stage < first || stage > last) continue;
+    const TaskletTimes& times = step.tasklets[c];
+    out.sum.compute += times.compute;
+    out.sum.transfer += times.transfer;
+    out.sum.bubble += times.bubble;
+    out.sum.reduce += times.reduce;
+    out.sum.commit += times.commit;
+    out.sum.update += times.update;
+    ++out.count;
+  }
+  return out;
+}
+
 std::string step_table(const Plan& plan, const StepResult& step) {
   std::vector<std::vector<std::string>> rows = {
       {"stage", "compute", "transfer", "bubble", "reduce", "commit", "update"}};
   const auto add = [&](const std::string& name, int first, int last) {
-    TaskletTimes sum;
-    int count = 0;
-    for (std::size_t c = 0; c < step.tasklets.size(); ++c) {
-      const int stage = static_cast<int>(c) % plan.stages();
-      if (stage < first || stage > last) continue;
-      const TaskletTimes& times = step.tasklets[c];
-      sum.compute += times.compute;
-      sum.transfer += times.transfer;
-      sum.bubble += times.bubble;
-      sum.reduce += times.reduce;
-      sum.commit += times.commit;
-      sum.update += times.update;
-      ++count;
-    }
+    const auto [sum, count] = sum_of_tasklets(plan, step, first, last);
     const double whole = step.step.value() * count;
     rows.push_back({name, percent(sum.compute.value(), whole), percent(sum.transfer.value(), whole),
                     percent(sum.bubble.value(), whole), percent(sum.reduce.value(), whole),

@@ -21,6 +21,13 @@ std::string plan_table(const Plan& plan, const Topology& topology);
 /// Step time, tokens per second and price, on one line.
 std::string summary(const Job& job, const StepResult& step);
 
+/// Times of the tasklets of stages first..last, added up.
+struct TaskletSum {
+  TaskletTimes sum;
+  int count = 0;
+};
+TaskletSum sum_of_tasklets(const Plan& plan, const StepResult& step, int first, int last);
+
 /// One row a stage: where its time goes, as percent of the step, averaged over its pipelines; with
 /// a last row for all.
 std::string step_table(const Plan& plan, const StepResult& step);

@@ -57,9 +57,14 @@ Seconds between(Clock::time_point from, Clock::time_point to) {
 
 }  // namespace
 
-Topology topology_of(const BridgeOptions& bridge, const DeviceKind& kind) {
+Topology topology_of(const BridgeOptions& bridge) {
   Topology topology;
   topology.name = "bridge";
+  DeviceKind kind;
+  kind.name = "any";
+  kind.memory = Bytes(1e12);
+  kind.rate.fill(FlopsPerSecond(1e12));
+  kind.memory_rate = BytesPerSecond(1e12);
   topology.kinds = {kind};
   const auto infinite = BytesPerSecond::infinity();
   for (int i = 0; i < bridge.places; ++i) {

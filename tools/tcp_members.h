@@ -15,8 +15,8 @@
 namespace longhaul {
 
 /// A site with one device a place, joined by links as in the bridge: rates are those of a packet's
-/// way, limited by TCP as the model has it. `kind` is each device's.
-Topology topology_of(const BridgeOptions& bridge, const DeviceKind& kind);
+/// way, limited by TCP as the model has it. All devices are alike: what they compute ends together.
+Topology topology_of(const BridgeOptions& bridge);
 
 class TcpMembers {
  public:

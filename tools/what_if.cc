@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/quantity.h"
+#include "netsim/csv_text.h"
 #include "tools/tables.h"
 
 namespace longhaul {
@@ -66,13 +67,6 @@ std::vector<Group> groups_of(const Topology& topology, const StepResult& step) {
 /// Why a row has no step, as one line.
 std::string joined(const std::vector<std::string>& notes) {
   return fmt::format("{}", fmt::join(notes, "; "));
-}
-
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
-  return out + '"';
 }
 
 }  // namespace

@@ -49,11 +49,6 @@ Result<std::optional<NewSiteLinks>> links_in_trace(const WhatIfBase& base, const
   LH_ASSIGN(const Trace trace, load_trace(resolve_from(base.cluster_path, path)));
   const int place = trace.find_place(name);
   if (place < 0) return std::nullopt;
-  std::map<std::string, std::string> trace_names;
-  for (const Cursor& site : file.root().key("sites").items()) {
-    const std::string own = site.key("name").text();
-    trace_names[own] = site.optional("trace_name").text(own);
-  }
   const double q = percentile.value_or(network.optional("percentile").number({}, 50));
   const std::vector<PairSummary> summaries = summarise(trace, q);
   const auto summary = [&](int from, int to) -> std::optional<Link> {
@@ -64,8 +59,7 @@ Result<std::optional<NewSiteLinks>> links_in_trace(const WhatIfBase& base, const
   };
   NewSiteLinks out;
   for (const Site& site : topology.sites) {
-    const auto known = trace_names.find(site.name);
-    const int other = trace.find_place(known == trace_names.end() ? site.name : known->second);
+    const int other = trace.find_place(site.trace_name);
     out.others.push_back({summary(place, other), summary(other, place)});
   }
   out.inside = summary(place, place);

@@ -13,14 +13,6 @@ constexpr std::uint64_t kRounds = 64;
 constexpr std::int64_t kSequencesMax = std::int64_t{1} << 62;
 constexpr std::int64_t kSlotsMax = std::int64_t{1} << 31;
 
-/// splitmix64's finaliser: every bit of the input changes each bit of the output half of the time.
-std::uint64_t mix(std::uint64_t z) {
-  z += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 std::uint64_t key_of_places(std::uint64_t seed) {
   return mix(hash_text("data/places") ^ mix(seed));
 }

@@ -82,6 +82,17 @@ inline Link& link_of(Topology& topology, int from_site, int to_site) {
   return topology.links[static_cast<std::size_t>(from_site * topology.site_count() + to_site)];
 }
 
+/// Sites a and b with a device each; a to b 0.25 s and 8 bytes/s (0.5 s a boundary tensor of a
+/// sequence), back 0.125 s and 16 bytes/s (0.25 s).
+inline Topology two_sites() {
+  Topology topology = unit_topology({0, 1});
+  link_of(topology, 0, 1).latency = seconds(0.25);
+  link_of(topology, 0, 1).rate = bytes_per_second(8);
+  link_of(topology, 1, 0).latency = seconds(0.125);
+  link_of(topology, 1, 0).rate = bytes_per_second(16);
+  return topology;
+}
+
 /// Sets both directions.
 inline void set_link(Topology& topology, int site, int other, Seconds latency,
                      BytesPerSecond rate) {

@@ -11,18 +11,10 @@ namespace longhaul {
 namespace {
 
 using fixtures::link_of;
+using fixtures::two_sites;
 using fixtures::unit_job;
 using fixtures::unit_plan;
 using fixtures::unit_topology;
-
-Topology two_sites() {
-  Topology topology = unit_topology({0, 1});
-  link_of(topology, 0, 1).latency = seconds(0.25);
-  link_of(topology, 0, 1).rate = bytes_per_second(8);
-  link_of(topology, 1, 0).latency = seconds(0.125);
-  link_of(topology, 1, 0).rate = bytes_per_second(16);
-  return topology;
-}
 
 Result<RunForecast> run_of(const Conditions& conditions, const RunLimits& limits,
                            const Topology& topology = two_sites(), const RunWatch& watch = {}) {

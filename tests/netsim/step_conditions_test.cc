@@ -16,21 +16,13 @@ namespace longhaul {
 namespace {
 
 using fixtures::link_of;
+using fixtures::two_sites;
 using fixtures::unit_job;
 using fixtures::unit_plan;
 using fixtures::unit_topology;
 
-/// Sites a and b; a to b 0.25 s and 8 bytes/s (0.5 s a tensor), back 0.125 s and 16 bytes/s.
-/// Undisturbed: F0 0-1, at b at 1.75, F1 -2.875, B1 -5.125, at a at 5.5, B0 -7.5, commit 7.75.
-Topology two_sites() {
-  Topology topology = unit_topology({0, 1});
-  link_of(topology, 0, 1).latency = seconds(0.25);
-  link_of(topology, 0, 1).rate = bytes_per_second(8);
-  link_of(topology, 1, 0).latency = seconds(0.125);
-  link_of(topology, 1, 0).rate = bytes_per_second(16);
-  return topology;
-}
-
+/// In two_sites, undisturbed: F0 0-1, at b at 1.75, F1 -2.875, B1 -5.125, at a at 5.5, B0 -7.5,
+/// commit 7.75.
 double step_under(const Topology& topology, const Conditions& conditions, double begin = 0,
                   std::uint64_t step = 0) {
   return simulate_step(topology, unit_job(2, 1),

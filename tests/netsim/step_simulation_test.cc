@@ -21,6 +21,7 @@ namespace {
 
 using fixtures::link_of;
 using fixtures::set_link;
+using fixtures::two_sites;
 using fixtures::unit_job;
 using fixtures::unit_plan;
 using fixtures::unit_topology;
@@ -132,16 +133,6 @@ TEST(StepSimulation, one_device_computes_and_updates) {
   expect_parts(result.tasklets[0], {10.125, 0, 0, 0, 0.5, 1});
   EXPECT_TRUE(result.traffic.empty());
   EXPECT_EQ(result.flows, 0u);
-}
-
-/// Sites a and b; a to b 0.25 s and 8 bytes/s (x = 0.5 s), back 0.125 s and 16 bytes/s (0.25 s).
-Topology two_sites() {
-  Topology topology = unit_topology({0, 1});
-  link_of(topology, 0, 1).latency = seconds(0.25);
-  link_of(topology, 0, 1).rate = bytes_per_second(8);
-  link_of(topology, 1, 0).latency = seconds(0.125);
-  link_of(topology, 1, 0).rate = bytes_per_second(16);
-  return topology;
 }
 
 TEST(StepSimulation, one_micro_batch_goes_there_and_back) {

@@ -22,19 +22,10 @@ BridgeOptions bridge_of(int places, double mbit_per_s, Seconds latency) {
   return options;
 }
 
-DeviceKind any_kind() {
-  DeviceKind kind;
-  kind.name = "any";
-  kind.memory = gibibytes(1);
-  kind.rate.fill(flops_per_second(1e12));
-  kind.memory_rate = bytes_per_second(1e12);
-  return kind;
-}
-
 TEST(TcpMembers, their_topology_is_the_bridge_as_the_link_model_sees_it) {
   // 200 Mbit/s x 0.3 s = 7.5 MB in flight, windows of 3.355 MB: ceil(1.5 x 2.24) = 4 streams.
   BridgeOptions bridge = bridge_of(3, 200, seconds(0.15));
-  const Topology wide = topology_of(bridge, any_kind());
+  const Topology wide = topology_of(bridge);
   EXPECT_EQ(wide.site_count(), 3);
   EXPECT_EQ(wide.device_count(), 3);
   EXPECT_EQ(wide.link(0, 1).streams, 4);
@@ -43,7 +34,7 @@ TEST(TcpMembers, their_topology_is_the_bridge_as_the_link_model_sees_it) {
   // Through an uplink of 50 Mbit/s: 1.875 MB, one stream.
   const auto infinite = BytesPerSecond::infinity();
   bridge.uplinks = {infinite, infinite, BytesPerSecond(6.25e6)};
-  const Topology slow = topology_of(bridge, any_kind());
+  const Topology slow = topology_of(bridge);
   EXPECT_EQ(slow.link(2, 0).streams, 1);
   EXPECT_EQ(slow.rate(2, 0), BytesPerSecond(6.25e6));
   EXPECT_EQ(slow.rate(0, 2), BytesPerSecond(25e6));
@@ -53,7 +44,7 @@ TEST(TcpSlowRelease, warm_messages_take_what_the_link_model_says) {
   const BridgeOptions options = bridge_of(2, 50, milliseconds(10));
   const auto bridge = TunBridge::create(options);
   if (!bridge) GTEST_SKIP() << bridge.error().text();
-  const Topology topology = topology_of(options, any_kind());
+  const Topology topology = topology_of(options);
   const auto members = TcpMembers::connect(**bridge, topology);
   ASSERT_TRUE(members) << members.error().text();
   // 2 MiB at 50 Mbit/s less headers, and 10 ms: some 350 ms.
@@ -74,7 +65,7 @@ TEST(TcpSlowRelease, an_all_reduce_ends_with_the_sum_on_every_rank) {
   const BridgeOptions options = bridge_of(3, 50, milliseconds(5));
   const auto bridge = TunBridge::create(options);
   if (!bridge) GTEST_SKIP() << bridge.error().text();
-  const Topology topology = topology_of(options, any_kind());
+  const Topology topology = topology_of(options);
   const auto members = TcpMembers::connect(**bridge, topology);
   ASSERT_TRUE(members) << members.error().text();
   // Two phases of two thirds of 1.2 MB each way: no link is done before 2 x 0.4 MB / 6.25 MB/s, and

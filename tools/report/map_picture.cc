@@ -398,15 +398,6 @@ class MapDrawing {
 
 }  // namespace
 
-const LinkSensitivity* limiting_link(const Explanation& explanation) {
-  const LinkSensitivity* limit = nullptr;
-  for (const LinkSensitivity& link : explanation.links) {
-    if (link.saved_by_rate < 1e-3 * explanation.step) continue;
-    if (limit == nullptr || link.saved_by_rate > limit->saved_by_rate) limit = &link;
-  }
-  return limit;
-}
-
 Picture map_picture(const Planned& planned, const StepResult& step,
                     const Explanation& explanation) {
   return MapDrawing(planned, step, explanation).draw();

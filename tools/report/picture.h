@@ -35,9 +35,6 @@ struct Planned {
   const Plan& plan;
 };
 
-/// The link whose rate saves most; nothing where none saves a thousandth of the step.
-const LinkSensitivity* limiting_link(const Explanation& explanation);
-
 /// Sites and links on the world, or in a circle where too few have coordinates.
 Picture map_picture(const Planned& planned, const StepResult& step, const Explanation& explanation);
 

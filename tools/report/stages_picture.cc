@@ -7,6 +7,7 @@
 #include "core/quantity.h"
 #include "tools/report/bars.h"
 #include "tools/report/picture.h"
+#include "tools/tables.h"
 
 namespace longhaul {
 namespace {
@@ -31,20 +32,7 @@ BarRow row_of(std::string label, const TaskletTimes& times) {
 }
 
 TaskletTimes mean_of(const Planned& planned, const StepResult& step, int first, int last) {
-  TaskletTimes sum;
-  double count = 0;
-  for (std::size_t c = 0; c < step.tasklets.size(); ++c) {
-    const int stage = static_cast<int>(c) % planned.plan.stages();
-    if (stage < first || stage > last) continue;
-    const TaskletTimes& times = step.tasklets[c];
-    sum.compute += times.compute;
-    sum.transfer += times.transfer;
-    sum.bubble += times.bubble;
-    sum.reduce += times.reduce;
-    sum.commit += times.commit;
-    sum.update += times.update;
-    count += 1;
-  }
+  const auto [sum, count] = sum_of_tasklets(planned.plan, step, first, last);
   return {sum.compute / count, sum.transfer / count, sum.bubble / count,
           sum.reduce / count,  sum.commit / count,   sum.update / count};
 }
