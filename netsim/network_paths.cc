@@ -28,9 +28,9 @@ ResourceId NetworkPaths::link_resource(int from_node, int to_node, int from_site
   const std::pair key =
       is_pipe ? std::pair(-1 - from_site, -1 - to_site) : std::pair(from_node, to_node);
   const auto pair = static_cast<std::size_t>(from_site * topology_.site_count() + to_site);
-  const bool is_new = !link_.contains(key);
+  const std::size_t before = link_.size();
   const ResourceId id = resource(link_, key, rates_[pair]);
-  if (id >= 0 && is_new) resources_of_link_[pair].push_back(id);
+  if (link_.size() > before) resources_of_link_[pair].push_back(id);
   return id;
 }
 
