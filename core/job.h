@@ -18,6 +18,18 @@ namespace longhaul {
 enum class ModelFamily { kGpt2, kLlama };
 std::string_view name_of(ModelFamily family);
 
+/// How Llama 3.1 and later stretch rotary frequencies beyond the context of their first training
+/// (`rope_type: llama3` in Hugging Face files): frequencies whose wave is longer than
+/// original_context / low_frequency are divided by `factor`, those shorter than original_context /
+/// high_frequency stay, and between the two it is interpolated.
+struct RopeScaling {
+  double factor = 8;
+  double low_frequency = 1;
+  double high_frequency = 4;
+  int original_context = 8192;  // tokens
+  bool operator==(const RopeScaling&) const = default;
+};
+
 /// Shape of a decoder-only transformer.
 struct ModelShape {
   ModelFamily family = ModelFamily::kGpt2;
@@ -29,7 +41,11 @@ struct ModelShape {
   int ffn_width = 0;   // inner width of the MLP; 4 x width for GPT-2 unless given
   int context = 0;     // tokens of a sequence
   int vocabulary = 0;
-  bool tied_embedding = true;  // output head shares the token embedding
+  bool tied_embedding = true;                    // output head shares the token embedding
+  double norm_epsilon = 1e-5;                    // of layer norm (GPT-2) and RMS norm (Llama)
+  double rope_theta = 10000;                     // base of Llama's rotary frequencies
+  std::optional<RopeScaling> rope_scaling = {};  // Llama's; none: frequencies as they are
+  bool operator==(const ModelShape&) const = default;
 };
 
 /// How a tensor is written on the wire, the finest first.

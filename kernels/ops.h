@@ -147,16 +147,19 @@ void linear_backward_weight(const LinearBackwardWeight<>& op);
 struct AttentionShape {
   ptrdiff_t sequences = 0;
   ptrdiff_t context = 0;
-  ptrdiff_t heads = 0;
+  ptrdiff_t heads = 0;     // of queries
+  ptrdiff_t kv_heads = 0;  // of keys and values; query head h reads head h / (heads / kv_heads)
   ptrdiff_t head_width = 0;
 
   ptrdiff_t width() const { return heads * head_width; }
+  /// Of a row of queries, keys and values.
+  ptrdiff_t qkv_width() const { return (heads + 2 * kv_heads) * head_width; }
 };
 
 template <class T = float>
 struct Attention {
   AttentionShape shape;
-  std::span<const T> qkv;    // [rows, 3 width]: queries, keys, values, each head after head
+  std::span<const T> qkv;    // [rows, qkv width]: queries, keys, values, each head after head
   std::span<T> output;       // [rows, width]
   std::span<T> log_sum_exp;  // [sequences, heads, context], kept for backward
 };

@@ -12,7 +12,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/gemm.h"
-#include "kernels/gpt2.h"
+#include "kernels/model_stage.h"
 #include "tools/bench.h"
 
 namespace longhaul {
@@ -89,9 +89,9 @@ double tokens_per_second(int runs) {
                             .context = 256,
                             .vocabulary = 65,
                             .tied_embedding = true};
-  auto stage = Gpt2Stage::create(model, {0, 6, true, true}).value();
+  auto stage = ModelStage::create(model, {0, 6, true, true}).value();
   stage.initialise_weights(1);
-  Gpt2MicroBatch batch(stage, 8);
+  StageBatch batch(stage, 8);
   for (std::size_t row = 0; row < batch.tokens().size(); ++row) {
     batch.tokens()[row] = static_cast<std::int32_t>(row * 7919 % 65);
     batch.targets()[row] = static_cast<std::int32_t>((row + 1) * 7919 % 65);

@@ -256,9 +256,9 @@ std::vector<EmulationSpec::Device> emulated_devices(const LaunchPlan& plan) {
 Result<Dilation> choose_dilation(const LaunchPlan& plan, int cores) {
   const ModelShape& model = plan.job.model;
   const Plan& grid = plan.file.plan;
-  LH_ASSIGN(Gpt2Stage stage, Gpt2Stage::create(model, {0, model.layers, true, true}));
+  LH_ASSIGN(ModelStage stage, ModelStage::create(model, {0, model.layers, true, true}));
   stage.initialise_weights(1);
-  Gpt2MicroBatch batch(stage, grid.micro_batch);
+  StageBatch batch(stage, grid.micro_batch);
   using Clock = std::chrono::steady_clock;
   const auto elapsed = [](Clock::time_point since) {
     return std::chrono::duration<double>(Clock::now() - since).count();

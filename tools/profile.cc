@@ -43,7 +43,7 @@ class MeasuredStage {
  public:
   static Result<std::unique_ptr<MeasuredStage>> create(const ModelShape& model,
                                                        const StageShape& shape) {
-    const Gpt2Slice slice{model.layers - shape.layers, model.layers, false, shape.has_head};
+    const ModelSlice slice{model.layers - shape.layers, model.layers, false, shape.has_head};
     LH_ASSIGN(StageState state, StageState::create(model, slice));
     return std::unique_ptr<MeasuredStage>(new MeasuredStage(shape, std::move(state)));
   }
@@ -53,18 +53,18 @@ class MeasuredStage {
 
   struct Unit {
     int micro_batch = 1;
-    Gpt2MicroBatch batch;
+    StageBatch batch;
     Samples forward, backward;
   };
   std::vector<Unit>& units() { return units_; }
   const Samples& update_samples() const { return update_; }
 
   void add(int micro_batch) {
-    units_.push_back({micro_batch, Gpt2MicroBatch(state_.stage(), micro_batch), {}, {}});
+    units_.push_back({micro_batch, StageBatch(state_.stage(), micro_batch), {}, {}});
   }
 
   void run(Unit& unit) {
-    Gpt2Stage& stage = state_.stage();
+    ModelStage& stage = state_.stage();
     fill(unit.batch.input(), 1);  // backward leaves a gradient there
     if (shape_.has_head) {
       for (std::int32_t& target : unit.batch.targets()) {

@@ -69,10 +69,10 @@ PipelineStep::PipelineStep(const PipelineContext& context, const Options& option
       next_(tasklet_.stage + 1 < context.schedule->stages ? context.cell + 1 : -1),
       in_flight_(micro_batches_in_flight(tasklet_)),
       shared_(std::make_shared<Shared>()) {
-  const Gpt2Slice& slice = context_.stage->slice();
+  const ModelSlice& slice = context_.stage->slice();
   LH_CHECK(slice.has_embedding == (previous_ < 0), "the first stage has the embedding");
   LH_CHECK(slice.has_head == (next_ < 0), "the last stage has the head");
-  LH_CHECK(context_.queue->is_host_memory(), "a Gpt2Stage lives in host memory");
+  LH_CHECK(context_.queue->is_host_memory(), "a ModelStage lives in host memory");
 
   const int in_flight_before =
       previous_ < 0 ? 0
@@ -260,7 +260,7 @@ void PipelineStep::finish(std::int32_t index) {
 
 bool PipelineStep::prepare_compute(const Instruction& instruction) {
   MicroBatchState& state = state_of(instruction);
-  const Gpt2Slice& slice = context_.stage->slice();
+  const ModelSlice& slice = context_.stage->slice();
   if (options_.is_validation && instruction.op == Op::kRecompute) return true;
   if (instruction.op == Op::kBackwardWeight) return true;
   if (!makes_input_gradient(instruction.op)) {
@@ -312,9 +312,9 @@ std::move_only_function<Result<void>()> PipelineStep::work_of(std::int32_t index
   if (instruction.op == Op::kBackwardWeight) return weight_gradient_of(index);
   struct Work {
     std::shared_ptr<Shared> shared;
-    Gpt2Stage& stage;
+    ModelStage& stage;
     BoundaryFormat& format;
-    std::shared_ptr<Gpt2MicroBatch> batch;
+    std::shared_ptr<StageBatch> batch;
     std::shared_ptr<StageTokens> tokens;
     StageStorage::Wire in, out;  // null: nothing crosses this boundary
     std::span<std::byte> in_bytes, out_bytes;
@@ -465,7 +465,7 @@ void PipelineStep::give_back(Message& message, Lane of, int peer) {
 }
 
 void PipelineStep::fetch_tokens() {
-  const Gpt2Slice& slice = context_.stage->slice();
+  const ModelSlice& slice = context_.stage->slice();
   if (!slice.has_embedding && !slice.has_head) return;
   while (tokens_fetched_ < static_cast<int>(states_.size()) && tokens_held_ <= in_flight_ &&
          !is_stopped_) {

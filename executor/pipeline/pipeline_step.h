@@ -53,7 +53,7 @@
 #include "executor/runtime/event_loop.h"
 #include "executor/transport/mesh.h"
 #include "kernels/compute_queue.h"
-#include "kernels/gpt2.h"
+#include "kernels/model_stage.h"
 
 namespace longhaul {
 
@@ -75,7 +75,7 @@ struct PipelineContext {
   const Schedule* schedule = nullptr;
   int cell = 0;
   std::vector<int> rank_of_cell;  // in the mesh
-  Gpt2Stage* stage = nullptr;
+  ModelStage* stage = nullptr;
   StageStorage* storage = nullptr;
   ComputeQueue* queue = nullptr;
   StreamId stream{};  // where the stage's work goes
@@ -168,7 +168,7 @@ class PipelineStep {
   };
 
   struct MicroBatchState {
-    std::shared_ptr<Gpt2MicroBatch> batch;
+    std::shared_ptr<StageBatch> batch;
     std::shared_ptr<StageTokens> tokens;
     bool has_tokens = false;
     Message activation_in, activation_out, gradient_in, gradient_out;

@@ -20,10 +20,10 @@ std::size_t StageStorage::rows() const {
   return static_cast<std::size_t>(sequences_) * static_cast<std::size_t>(stage_.model().context);
 }
 
-std::shared_ptr<Gpt2MicroBatch> StageStorage::take_micro_batch() {
+std::shared_ptr<StageBatch> StageStorage::take_micro_batch() {
   if (auto taken = take_last(micro_batches_)) return taken;
   ++micro_batches_made_;
-  return std::make_shared<Gpt2MicroBatch>(stage_, sequences_);
+  return std::make_shared<StageBatch>(stage_, sequences_);
 }
 
 std::shared_ptr<StageTokens> StageStorage::take_tokens() {
@@ -41,7 +41,7 @@ Result<StageStorage::Wire> StageStorage::take_wire() {
   return std::make_shared<ComputeBuffer>(std::move(buffer));
 }
 
-void StageStorage::give_back(std::shared_ptr<Gpt2MicroBatch>&& batch) {
+void StageStorage::give_back(std::shared_ptr<StageBatch>&& batch) {
   micro_batches_.push_back(std::move(batch));
 }
 void StageStorage::give_back(std::shared_ptr<StageTokens>&& tokens) {

@@ -13,7 +13,7 @@
 
 #include "core/result.h"
 #include "kernels/compute_queue.h"
-#include "kernels/gpt2.h"
+#include "kernels/model_stage.h"
 
 namespace longhaul {
 
@@ -29,15 +29,15 @@ class StageStorage {
 
   /// For micro-batches of `sequences` and messages of `wire_bytes`. Stage and queue outlive the
   /// storage and everything taken from it.
-  StageStorage(const Gpt2Stage& stage, ComputeQueue& queue, int sequences, std::size_t wire_bytes)
+  StageStorage(const ModelStage& stage, ComputeQueue& queue, int sequences, std::size_t wire_bytes)
       : stage_(stage), queue_(queue), sequences_(sequences), wire_bytes_(wire_bytes) {}
 
-  std::shared_ptr<Gpt2MicroBatch> take_micro_batch();
+  std::shared_ptr<StageBatch> take_micro_batch();
   std::shared_ptr<StageTokens> take_tokens();
   /// Host memory that the device can reach. Fails when memory is out.
   Result<Wire> take_wire();
 
-  void give_back(std::shared_ptr<Gpt2MicroBatch>&& batch);
+  void give_back(std::shared_ptr<StageBatch>&& batch);
   void give_back(std::shared_ptr<StageTokens>&& tokens);
   void give_back(Wire&& wire);
 
@@ -48,11 +48,11 @@ class StageStorage {
   std::size_t wires_made() const { return wires_made_; }
 
  private:
-  const Gpt2Stage& stage_;
+  const ModelStage& stage_;
   ComputeQueue& queue_;
   const int sequences_;
   const std::size_t wire_bytes_;
-  std::vector<std::shared_ptr<Gpt2MicroBatch>> micro_batches_;
+  std::vector<std::shared_ptr<StageBatch>> micro_batches_;
   std::vector<std::shared_ptr<StageTokens>> tokens_;
   std::vector<Wire> wires_;
   std::size_t micro_batches_made_ = 0;

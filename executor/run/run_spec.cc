@@ -16,7 +16,7 @@ std::size_t index(int i) {
 }
 
 /// A stage's tensors with their gaps: where one begins to where the next does.
-std::vector<std::size_t> padded_lengths(const std::vector<Gpt2Parameter>& parameters,
+std::vector<std::size_t> padded_lengths(const std::vector<ModelParameter>& parameters,
                                         std::size_t first, std::size_t end) {
   constexpr std::size_t kAlignment = 16;
   std::vector<std::size_t> lengths;
@@ -28,13 +28,13 @@ std::vector<std::size_t> padded_lengths(const std::vector<Gpt2Parameter>& parame
 
 /// Places of a stage's tensors that its own exchange covers: [first, end).
 struct Tensors {
-  std::vector<Gpt2Parameter> parameters;
+  std::vector<ModelParameter> parameters;
   std::size_t first = 0;
   std::size_t end = 0;
 };
 Tensors own_tensors(const RunSpec& spec, int stage) {
   Tensors own;
-  own.parameters = gpt2_parameters(spec.job.model, slice_of_stage(spec, stage));
+  own.parameters = parameters_of(spec.job.model, slice_of_stage(spec, stage));
   own.end = own.parameters.size();
   // The token embedding is the first tensor of the first stage and the last one of the last.
   if (spec.has_tied_exchange() && stage == 0) own.first = 1;
@@ -103,9 +103,9 @@ std::vector<BytesPerSecond> link_rates_of(const RunSpec& spec, int rank) {
   return rates;
 }
 
-Gpt2Slice slice_of_stage(const RunSpec& spec, int stage) {
+ModelSlice slice_of_stage(const RunSpec& spec, int stage) {
   const auto& layers = spec.plan.layers;
-  Gpt2Slice slice;
+  ModelSlice slice;
   slice.first_layer = std::accumulate(layers.begin(), layers.begin() + stage, 0);
   slice.end_layer = slice.first_layer + layers[index(stage)];
   slice.has_embedding = stage == 0;
@@ -126,7 +126,7 @@ CoordinatorConfig coordinator_config(const RunSpec& spec) {
     for (int pipeline = 0; pipeline < spec.plan.pipelines(); ++pipeline) {
       group.ranks.push_back(RunSpec::rank_of_cell(pipeline * spec.plan.stages() + stage));
     }
-    group.tensors = gpt2_parameters(spec.job.model, slice_of_stage(spec, stage)).size();
+    group.tensors = parameters_of(spec.job.model, slice_of_stage(spec, stage)).size();
     config.stages.push_back(std::move(group));
   }
   if (spec.has_tied_exchange()) config.tied = TiedTensor{0, config.stages.back().tensors - 1};
@@ -176,7 +176,7 @@ GradientRange stage_gradient(const RunSpec& spec, int stage) {
 }
 
 GradientRange tied_gradient(const RunSpec& spec, int stage) {
-  const auto parameters = gpt2_parameters(spec.job.model, slice_of_stage(spec, stage));
+  const auto parameters = parameters_of(spec.job.model, slice_of_stage(spec, stage));
   const std::size_t at = stage == 0 ? 0 : parameters.size() - 1;
   return {parameters[at].offset, padded_lengths(parameters, at, at + 1).front()};
 }
@@ -256,7 +256,7 @@ Result<void> check_runnable(const Job& job, const Plan& plan) {
   }
   ModelShape shape = job.model;
   shape.vocabulary = shape.context = 1;  // only the shape is looked at, whatever the model's size
-  LH_TRY(Gpt2Stage::create(shape, {.end_layer = 0, .has_embedding = true}));
+  LH_TRY(ModelStage::create(shape, {.end_layer = 0, .has_embedding = true}));
   return RateSchedule{job.training->decay, job.training->rate_max, job.training->rate_min,
                       job.training->warm_up_steps, job.training->steps}
       .check();

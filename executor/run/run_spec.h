@@ -21,7 +21,7 @@
 #include "executor/control/coordinator.h"
 #include "executor/control/schedule_of_rates.h"
 #include "executor/data/sequence_source.h"
-#include "kernels/gpt2.h"
+#include "kernels/model_stage.h"
 
 namespace longhaul {
 
@@ -100,7 +100,7 @@ std::vector<int> streams_of(const RunSpec& spec, int rank);
 /// The rates from this rank to every other, likewise, else infinite.
 std::vector<BytesPerSecond> link_rates_of(const RunSpec& spec, int rank);
 /// The part of the model that a stage has.
-Gpt2Slice slice_of_stage(const RunSpec& spec, int stage);
+ModelSlice slice_of_stage(const RunSpec& spec, int stage);
 /// Of the training, for Participant.
 RateSchedule rates_of(const RunSpec& spec);
 /// The grid, as the commit protocol sees it.

@@ -16,13 +16,13 @@ std::uint64_t hash_of(std::span<const float> values) {
 
 }  // namespace
 
-Result<StageState> StageState::create(const ModelShape& model, const Gpt2Slice& slice) {
-  LH_ASSIGN(Gpt2Stage stage, Gpt2Stage::create(model, slice));
+Result<StageState> StageState::create(const ModelShape& model, const ModelSlice& slice) {
+  LH_ASSIGN(ModelStage stage, ModelStage::create(model, slice));
   return StageState(std::move(stage));
 }
 
 std::vector<CheckpointPart> StageState::own_parts() const {
-  const Gpt2Slice& slice = stage_.slice();
+  const ModelSlice& slice = stage_.slice();
   std::vector<CheckpointPart> parts;
   if (slice.has_embedding) parts.push_back({PartKind::kEmbedding, 0});
   for (int layer = slice.first_layer; layer < slice.end_layer; ++layer) {
@@ -34,7 +34,7 @@ std::vector<CheckpointPart> StageState::own_parts() const {
 
 std::vector<CheckpointPart> StageState::needed_parts() const {
   std::vector<CheckpointPart> parts = own_parts();
-  const Gpt2Slice& slice = stage_.slice();
+  const ModelSlice& slice = stage_.slice();
   if (slice.has_head && !slice.has_embedding && stage_.model().tied_embedding) {
     parts.push_back({PartKind::kEmbedding, 0});
   }
@@ -45,7 +45,7 @@ PartState<float> StageState::view(CheckpointPart part, std::vector<std::vector<f
   PartState<float> state;
   for (const PartTensor& tensor : tensors_of(stage_.model(), part)) {
     const auto& parameters = stage_.parameters();
-    const auto at = std::ranges::find(parameters, tensor.name, &Gpt2Parameter::name);
+    const auto at = std::ranges::find(parameters, tensor.name, &ModelParameter::name);
     if (at == parameters.end()) {  // the position embedding, where only the tied head is here
       for (auto* list : {&state.weights, &state.m, &state.v}) {
         list->push_back(scratch.emplace_back(static_cast<std::size_t>(tensor.elements())));
@@ -86,7 +86,7 @@ Result<void> StageState::read(Storage& storage, const std::string& folder,
 Prepared StageState::prepared(std::uint64_t step) {
   Prepared prepared;
   prepared.step = step;
-  for (const Gpt2Parameter& parameter : stage_.parameters()) {
+  for (const ModelParameter& parameter : stage_.parameters()) {
     prepared.squares.push_back(ops::sum_of_squares(stage_.gradient(parameter)));
   }
   // A sum of squares is not finite exactly when an element is not.
@@ -99,7 +99,7 @@ Prepared StageState::prepared(std::uint64_t step) {
 
 void StageState::update(const StepUpdate& update, const Training& training, std::uint64_t updates) {
   if (update.decision == Decision::kSkip) return;
-  for (const Gpt2Parameter& parameter : stage_.parameters()) {
+  for (const ModelParameter& parameter : stage_.parameters()) {
     ops::adamw({.options = {.learning_rate = update.learning_rate,
                             .beta1 = training.beta1,
                             .beta2 = training.beta2,

@@ -1,5 +1,5 @@
 // What a worker's stage is made of, between steps: weights, AdamW's m and v, and what is done with
-// all of them together. Belongs to the compute thread, as the Gpt2Stage inside does.
+// all of them together. Belongs to the compute thread, as the ModelStage inside does.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 #include "executor/control/messages.h"
 #include "executor/control/participant.h"
 #include "executor/storage/storage.h"
-#include "kernels/gpt2.h"
+#include "kernels/model_stage.h"
 
 namespace longhaul {
 
 class StageState {
  public:
-  static Result<StageState> create(const ModelShape& model, const Gpt2Slice& slice);
+  static Result<StageState> create(const ModelShape& model, const ModelSlice& slice);
 
-  Gpt2Stage& stage() { return stage_; }
+  ModelStage& stage() { return stage_; }
 
   /// Parts whose files the stage writes: those of its slice.
   std::vector<CheckpointPart> own_parts() const;
@@ -36,12 +36,12 @@ class StageState {
   void update(const StepUpdate& update, const Training& training, std::uint64_t updates);
 
  private:
-  StageState(Gpt2Stage stage)
+  StageState(ModelStage stage)
       : stage_(std::move(stage)), m_(stage_.weights().size()), v_(m_.size()) {}
   /// A part's tensors where the stage has them; for others `scratch` is made to fit.
   PartState<float> view(CheckpointPart part, std::vector<std::vector<float>>& scratch);
 
-  Gpt2Stage stage_;
+  ModelStage stage_;
   std::vector<float> m_;
   std::vector<float> v_;
 };

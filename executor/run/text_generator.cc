@@ -23,8 +23,8 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 // ---- loading
 
 /// Each file is checked against its hash as it is read.
-Result<Gpt2Stage> read_weights(Storage& storage, const std::string& folder, const ModelShape& model,
-                               std::span<const CheckpointFile> files) {
+Result<ModelStage> read_weights(Storage& storage, const std::string& folder,
+                                const ModelShape& model, std::span<const CheckpointFile> files) {
   // A shape that the files cannot fill must not be given memory.
   for (const CheckpointPart part : parts_of(model)) {
     std::uint64_t bytes = 0;
@@ -35,7 +35,7 @@ Result<Gpt2Stage> read_weights(Storage& storage, const std::string& folder, cons
                                  file.bytes, bytes));
     }
   }
-  const Gpt2Slice everything = {0, model.layers, true, true};
+  const ModelSlice everything = {0, model.layers, true, true};
   LH_ASSIGN(StageState state, StageState::create(model, everything));
   LH_TRY(state.read(storage, folder, files));
   return std::move(state.stage());
@@ -43,7 +43,7 @@ Result<Gpt2Stage> read_weights(Storage& storage, const std::string& folder, cons
 
 Result<LoadedModel> load_run(Storage& storage, const std::string& folder) {
   const std::string root = checkpoints_root(folder);
-  std::optional<Gpt2Stage> stage;
+  std::optional<ModelStage> stage;
   const auto accept = [&](const CheckpointManifest& manifest,
                           const std::string& at) -> Result<void> {
     LH_ASSIGN(stage, read_weights(storage, at, manifest.model, manifest.contents()));
@@ -69,7 +69,7 @@ Result<LoadedModel> load_checkpoint(Storage& storage, const std::string& folder)
   const std::string path = folder + "/" + std::string(kManifestName);
   LH_ASSIGN(const std::string text, read_text(storage, path, kManifestBytesMax));
   LH_ASSIGN(const CheckpointManifest manifest, parse_manifest(text, path));
-  LH_ASSIGN(Gpt2Stage stage, read_weights(storage, folder, manifest.model, manifest.contents()));
+  LH_ASSIGN(ModelStage stage, read_weights(storage, folder, manifest.model, manifest.contents()));
   return LoadedModel{std::move(stage), folder, {}};
 }
 
@@ -85,7 +85,7 @@ Result<LoadedModel> load_hugging_face(Storage& storage, const std::string& folde
                                       const std::string& scratch) {
   auto model = [&]() -> Result<LoadedModel> {
     LH_ASSIGN(HuggingFaceImport imported, read_hugging_face(storage, folder, scratch));
-    LH_ASSIGN(Gpt2Stage stage, read_weights(storage, scratch, imported.model, imported.files));
+    LH_ASSIGN(ModelStage stage, read_weights(storage, scratch, imported.model, imported.files));
     return LoadedModel{std::move(stage), folder, std::move(imported.notes)};
   }();
   if (auto removed = remove_folder(storage, scratch); !removed && model) {
@@ -178,7 +178,7 @@ Result<Token> choose_token(std::span<const float> logits, const Sampling& sampli
   return static_cast<Token>(best);  // drawn was rounded up to the sum
 }
 
-TextGenerator::TextGenerator(Gpt2Stage stage, std::int64_t choices, const Sampling& sampling)
+TextGenerator::TextGenerator(ModelStage stage, std::int64_t choices, const Sampling& sampling)
     : stage_(std::move(stage)),
       window_(stage_, 1),
       choices_(choices),

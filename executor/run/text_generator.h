@@ -16,13 +16,13 @@
 #include "core/rng.h"
 #include "executor/data/tokenizer.h"
 #include "executor/storage/storage.h"
-#include "kernels/gpt2.h"
+#include "kernels/model_stage.h"
 
 namespace longhaul {
 
 /// A whole model with its weights, and what a person should hear about them.
 struct LoadedModel {
-  Gpt2Stage stage;
+  ModelStage stage;
   std::string source;              // the folder that the weights come from
   std::vector<std::string> notes;  // one sentence each
 };
@@ -48,14 +48,14 @@ class TextGenerator {
  public:
   /// Chooses among the ids below `choices`, 1 to the model's vocabulary: a vocabulary may be padded
   /// with ids that no tokenizer has.
-  TextGenerator(Gpt2Stage stage, std::int64_t choices, const Sampling& sampling);
+  TextGenerator(ModelStage stage, std::int64_t choices, const Sampling& sampling);
 
   /// The token after `text`, of which the model sees the last `context` tokens. At least one.
   Result<Token> next(std::span<const Token> text);
 
  private:
-  Gpt2Stage stage_;
-  Gpt2MicroBatch window_;
+  ModelStage stage_;
+  StageBatch window_;
   std::int64_t choices_;
   Sampling sampling_;
   Rng rng_;

@@ -104,7 +104,7 @@ Result<std::unique_ptr<Worker>> Worker::create(const WorkerContext& context) {
 }
 
 Result<void> Worker::open_data() {
-  const Gpt2Slice& slice = state_.stage().slice();
+  const ModelSlice& slice = state_.stage().slice();
   if (!slice.has_embedding && !slice.has_head) return {};
   SequenceSource* train = context_.train;
   if (train == nullptr) {

@@ -68,7 +68,7 @@ class Worker {
   void start();
 
   /// For tests, while nothing is in the queue.
-  Gpt2Stage& stage() { return state_.stage(); }
+  ModelStage& stage() { return state_.stage(); }
 
  private:
   enum class Activity { kLoading, kIdle, kStep, kValidation, kSaving, kKept, kEnded };

@@ -103,7 +103,7 @@ void for_each_block(ptrdiff_t context, Body body) {
 
 /// Where the numbers of one head of one sequence begin.
 struct HeadOffsets {
-  ptrdiff_t qkv;
+  ptrdiff_t query, key, value;
   ptrdiff_t output;
   ptrdiff_t statistic;
 };
@@ -112,7 +112,11 @@ template <class Body>
 void for_each_head(const AttentionShape& s, Body body) {
   for (ptrdiff_t sequence = 0; sequence < s.sequences; ++sequence) {
     for (ptrdiff_t head = 0; head < s.heads; ++head) {
-      body(HeadOffsets{.qkv = sequence * s.context * 3 * s.width() + head * s.head_width,
+      const ptrdiff_t first = sequence * s.context * s.qkv_width();
+      const ptrdiff_t key = s.heads + head / (s.heads / s.kv_heads);
+      body(HeadOffsets{.query = first + head * s.head_width,
+                       .key = first + key * s.head_width,
+                       .value = first + (key + s.kv_heads) * s.head_width,
                        .output = sequence * s.context * s.width() + head * s.head_width,
                        .statistic = (sequence * s.heads + head) * s.context});
     }
@@ -123,7 +127,8 @@ void check_sizes(const AttentionShape& s, std::size_t qkv, std::size_t output,
                  std::size_t statistics) {
   const auto rows = static_cast<std::size_t>(s.sequences * s.context);
   const auto width = static_cast<std::size_t>(s.width());
-  LH_CHECK(qkv == rows * 3 * width && output == rows * width &&
+  LH_CHECK(s.kv_heads >= 1 && s.heads % s.kv_heads == 0, "query heads share key heads evenly");
+  LH_CHECK(qkv == rows * static_cast<std::size_t>(s.qkv_width()) && output == rows * width &&
                statistics == rows * static_cast<std::size_t>(s.heads),
            "a span fits the operation's shape");
 }
@@ -139,11 +144,11 @@ void attention_forward(const Attention<>& op) {
   check_sizes(s, op.qkv.size(), op.output.size(), op.log_sum_exp.size());
   Scratch& scratch = scratch_for(s);
   float* const scores = scratch.scores.data();
-  const ptrdiff_t stride = 3 * s.width();
+  const ptrdiff_t stride = s.qkv_width();
   for_each_head(s, [&](const HeadOffsets& at) {
-    const float* q = op.qkv.data() + at.qkv;
-    const float* k = q + s.width();
-    const float* v = k + s.width();
+    const float* q = op.qkv.data() + at.query;
+    const float* k = op.qkv.data() + at.key;
+    const float* v = op.qkv.data() + at.value;
     for_each_block(s.context, [&](const Block& block) {
       gemm({.rows = block.queries(),
             .columns = block.keys(),
@@ -173,17 +178,17 @@ void attention_backward(const AttentionBackward<>& op) {
   float* const scores = scratch.scores.data();
   float* const gradients = scratch.gradients.data();
   float* const do_o = scratch.do_o.data();
-  const ptrdiff_t stride = 3 * s.width();
+  const ptrdiff_t stride = s.qkv_width();
   std::fill(op.qkv_gradient.begin(), op.qkv_gradient.end(), 0.0f);
   for_each_head(s, [&](const HeadOffsets& at) {
-    const float* q = op.qkv.data() + at.qkv;
-    const float* k = q + s.width();
-    const float* v = k + s.width();
+    const float* q = op.qkv.data() + at.query;
+    const float* k = op.qkv.data() + at.key;
+    const float* v = op.qkv.data() + at.value;
     const float* output = op.output.data() + at.output;
     const float* output_gradient = op.output_gradient.data() + at.output;
-    float* dq = op.qkv_gradient.data() + at.qkv;
-    float* dk = dq + s.width();
-    float* dv = dk + s.width();
+    float* dq = op.qkv_gradient.data() + at.query;
+    float* dk = op.qkv_gradient.data() + at.key;
+    float* dv = op.qkv_gradient.data() + at.value;
     for_each_block(s.context, [&](const Block& block) {
       const ptrdiff_t first = block.begin;
       const MatrixView q_block = {q + first * stride, stride, 1};

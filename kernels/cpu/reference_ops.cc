@@ -153,7 +153,7 @@ void linear_backward_weight(const ops::LinearBackwardWeight<T>& op) {
 
 namespace {
 
-/// One head of one sequence: where its queries, keys and values lie in a [rows, 3 width] matrix.
+/// One head of one sequence: where its queries, keys and values lie in a [rows, qkv width] matrix.
 struct Head {
   const ops::AttentionShape& shape;
   ptrdiff_t sequence;
@@ -161,21 +161,22 @@ struct Head {
 
   ptrdiff_t row(ptrdiff_t position) const { return sequence * shape.context + position; }
   template <class T>
-  T& part(std::span<T> qkv, int which, ptrdiff_t position, ptrdiff_t d) const {
-    return at(qkv, row(position), 3 * shape.width(),
-              which * shape.width() + head * shape.head_width + d);
+  T& part(std::span<T> qkv, ptrdiff_t of_row, ptrdiff_t position, ptrdiff_t d) const {
+    return at(qkv, row(position), shape.qkv_width(), of_row * shape.head_width + d);
   }
+  /// The key head of this query head, counted in heads of a row.
+  ptrdiff_t key() const { return shape.heads + head / (shape.heads / shape.kv_heads); }
   template <class T>
   T& q(std::span<T> qkv, ptrdiff_t position, ptrdiff_t d) const {
-    return part(qkv, 0, position, d);
+    return part(qkv, head, position, d);
   }
   template <class T>
   T& k(std::span<T> qkv, ptrdiff_t position, ptrdiff_t d) const {
-    return part(qkv, 1, position, d);
+    return part(qkv, key(), position, d);
   }
   template <class T>
   T& v(std::span<T> qkv, ptrdiff_t position, ptrdiff_t d) const {
-    return part(qkv, 2, position, d);
+    return part(qkv, key() + shape.kv_heads, position, d);
   }
   template <class T>
   T& out(std::span<T> output, ptrdiff_t position, ptrdiff_t d) const {

@@ -112,14 +112,14 @@ ModelShape tiny_model() {
 }
 
 /// The tiny model with the weights that the fixture's checkpoint of `step` holds.
-Gpt2Stage tiny_stage(std::uint64_t step) {
+ModelStage tiny_stage(std::uint64_t step) {
   const ModelShape model = tiny_model();
-  auto stage = Gpt2Stage::create(model, {0, model.layers, true, true}).value();
+  auto stage = ModelStage::create(model, {0, model.layers, true, true}).value();
   for (const CheckpointPart part : parts_of(model)) {
     const auto values = part_at_step(model, part, step);
     const auto tensors = tensors_of(model, part);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const auto at = std::ranges::find(stage.parameters(), tensors[i].name, &Gpt2Parameter::name);
+      const auto at = std::ranges::find(stage.parameters(), tensors[i].name, &ModelParameter::name);
       std::ranges::copy(values.weights[i], stage.weight(*at).begin());
     }
   }
@@ -135,17 +135,17 @@ std::vector<Token> continued(TextGenerator generator, std::vector<Token> text, i
   return text;
 }
 
-std::vector<Token> continued(Gpt2Stage stage, const Sampling& sampling, std::vector<Token> text,
+std::vector<Token> continued(ModelStage stage, const Sampling& sampling, std::vector<Token> text,
                              int tokens) {
   const int vocabulary = stage.model().vocabulary;
   return continued(TextGenerator(std::move(stage), vocabulary, sampling), std::move(text), tokens);
 }
 
 /// By way of training: the token with the smallest loss as the target of the last row.
-Token cheapest_token(Gpt2Stage& stage, std::span<const Token> window) {
+Token cheapest_token(ModelStage& stage, std::span<const Token> window) {
   std::optional<Token> cheapest;
   float least = 0;
-  Gpt2MicroBatch batch(stage, 1);
+  StageBatch batch(stage, 1);
   for (Token token = 0; token < stage.model().vocabulary; ++token) {
     std::ranges::copy(window, batch.tokens().begin());
     batch.targets()[window.size() - 1] = token;
@@ -160,7 +160,7 @@ Token cheapest_token(Gpt2Stage& stage, std::span<const Token> window) {
 }
 
 TEST(Generate, the_greedy_token_is_the_one_that_training_finds_cheapest) {
-  Gpt2Stage stage = tiny_stage(10);
+  ModelStage stage = tiny_stage(10);
   std::vector<Token> expected = {3, 7};
   for (int n = 0; n < 12; ++n) {  // beyond the context of 5: the window slides
     const auto window = std::span(expected).last(std::min<std::size_t>(expected.size(), 5));
@@ -214,7 +214,7 @@ class GenerateFolder : public fixtures::StorageSides {
     return model ? "accepted" : model.error().text();
   }
   /// Ten tokens tell two checkpoints apart.
-  static std::vector<Token> text_of(Gpt2Stage stage) {
+  static std::vector<Token> text_of(ModelStage stage) {
     return continued(std::move(stage), {}, {3, 7}, 10);
   }
 };

@@ -101,10 +101,10 @@ inline void expect_same(const Outcome& outcome, const Outcome& reference) {
 
 /// AdamW state of a stage.
 struct Optimiser {
-  explicit Optimiser(Gpt2Stage& stage) : m(stage.weights().size()), v(m.size()) {}
+  explicit Optimiser(ModelStage& stage) : m(stage.weights().size()), v(m.size()) {}
 
-  void update(Gpt2Stage& stage, std::int64_t step) {
-    for (const Gpt2Parameter& parameter : stage.parameters()) {
+  void update(ModelStage& stage, std::int64_t step) {
+    for (const ModelParameter& parameter : stage.parameters()) {
       ops::adamw({.options = {.learning_rate = 0.01,
                               .weight_decay = parameter.decays() ? 0.1 : 0.0,
                               .step = step},
@@ -132,11 +132,11 @@ inline constexpr float kLossScale = 1.0f / 32;
 /// The model in one piece, micro-batches in order; steps first_step, first_step + 1, ...
 inline Outcome run_single(const PipelineOptions& options, int steps, int first_step = 0) {
   const int layers = std::accumulate(options.layers.begin(), options.layers.end(), 0);
-  Gpt2Stage stage =
-      Gpt2Stage::create(tiny_gpt2(layers, options.tied), {0, layers, true, true}).value();
+  ModelStage stage =
+      ModelStage::create(tiny_gpt2(layers, options.tied), {0, layers, true, true}).value();
   stage.initialise_weights(7);
   Optimiser optimiser(stage);
-  Gpt2MicroBatch batch(stage, kSequences);
+  StageBatch batch(stage, kSequences);
   Outcome outcome;
   for (int s = 0; s < steps; ++s) {
     stage.zero_gradients();
@@ -150,13 +150,13 @@ inline Outcome run_single(const PipelineOptions& options, int steps, int first_s
       stage.backward(batch, kLossScale);
     }
     stage.fold_tied_gradient();
-    for (const Gpt2Parameter& parameter : stage.parameters()) {
+    for (const ModelParameter& parameter : stage.parameters()) {
       const auto gradient = stage.gradient(parameter);
       outcome.gradients[parameter.name].emplace_back(gradient.begin(), gradient.end());
     }
     optimiser.update(stage, s + 1);
   }
-  for (const Gpt2Parameter& parameter : stage.parameters()) {
+  for (const ModelParameter& parameter : stage.parameters()) {
     const auto weight = stage.weight(parameter);
     outcome.weights[parameter.name].assign(weight.begin(), weight.end());
   }
@@ -169,8 +169,8 @@ class Pipeline {
   using MakeQueue = std::function<std::unique_ptr<ComputeQueue>(const TaskletSchedule&)>;
 
   struct Cell {
-    explicit Cell(Gpt2Stage made) : stage(std::move(made)), optimiser(stage) {}
-    Gpt2Stage stage;
+    explicit Cell(ModelStage made) : stage(std::move(made)), optimiser(stage) {}
+    ModelStage stage;
     Optimiser optimiser;
     std::unique_ptr<ComputeQueue> queue;
     std::unique_ptr<StageStorage> storage;
@@ -203,9 +203,9 @@ class Pipeline {
     const std::size_t stages = options.layers.size();
     int first = 0;
     for (std::size_t i = 0; i < stages; ++i) {
-      const Gpt2Slice slice = {first, first + options.layers[i], i == 0, i + 1 == stages};
+      const ModelSlice slice = {first, first + options.layers[i], i == 0, i + 1 == stages};
       first = slice.end_layer;
-      cells.push_back(std::make_unique<Cell>(Gpt2Stage::create(job.model, slice).value()));
+      cells.push_back(std::make_unique<Cell>(ModelStage::create(job.model, slice).value()));
       Cell& cell = *cells.back();
       cell.stage.initialise_weights(7);
       cell.queue = make_queue(schedule.tasklets[i]);
@@ -273,7 +273,7 @@ class Pipeline {
   /// After the last step.
   void collect_weights() {
     for (auto& cell : cells) {
-      for (const Gpt2Parameter& parameter : cell->stage.parameters()) {
+      for (const ModelParameter& parameter : cell->stage.parameters()) {
         const auto weight = cell->stage.weight(parameter);
         auto& kept = outcome.weights[parameter.name];
         EXPECT_TRUE(kept.empty() || same_floats(kept, weight)) << parameter.name;
@@ -325,8 +325,8 @@ class Pipeline {
   void tied_reduce(PipelineHooks::Done done) {
     tied_waiting_.push_back(std::move(done));
     if (tied_waiting_.size() < 2) return;
-    const auto wte = [](Gpt2Stage& stage) {
-      for (const Gpt2Parameter& parameter : stage.parameters()) {
+    const auto wte = [](ModelStage& stage) {
+      for (const ModelParameter& parameter : stage.parameters()) {
         if (parameter.name == "wte.weight") return stage.gradient(parameter);
       }
       return std::span<float>();
@@ -339,7 +339,7 @@ class Pipeline {
   }
 
   void update(Cell& cell, PipelineHooks::Done done) {
-    for (const Gpt2Parameter& parameter : cell.stage.parameters()) {
+    for (const ModelParameter& parameter : cell.stage.parameters()) {
       const auto gradient = cell.stage.gradient(parameter);
       auto& steps = outcome.gradients[parameter.name];
       if (steps.size() == outcome.losses.size() + 1) {  // tied, and the other end was here

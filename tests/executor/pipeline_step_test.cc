@@ -277,11 +277,11 @@ TEST(PipelineStep, reduce_finds_the_whole_gradient_and_what_it_leaves_is_used) {
   list[7].after[0] = 6;
   list[8].after[0] = 7;
   int reductions = 0;
-  Gpt2Stage& stage = world.pipeline.cells[0]->stage;
+  ModelStage& stage = world.pipeline.cells[0]->stage;
   const Outcome reference = run_single(options, 1);
   world.pipeline.cells[0]->context.hooks.reduce = [&](PipelineHooks::Done done) {
     ++reductions;
-    for (const Gpt2Parameter& parameter : stage.parameters()) {
+    for (const ModelParameter& parameter : stage.parameters()) {
       EXPECT_TRUE(same_floats(stage.gradient(parameter), reference.gradients.at(parameter.name)[0]))
           << parameter.name;
     }

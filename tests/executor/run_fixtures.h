@@ -160,11 +160,11 @@ inline RunOutcome run_plainly(const RunSpec& spec, SequenceSource& train,
                               SequenceSource& validation) {
   const ModelShape& model = spec.job.model;
   const Training& training = *spec.job.training;
-  Gpt2Stage stage = Gpt2Stage::create(model, {0, model.layers, true, true}).value();
+  ModelStage stage = ModelStage::create(model, {0, model.layers, true, true}).value();
   stage.initialise_weights(training.seed);
   std::vector<float> m(stage.weights().size()), v(m.size());
   const int b = spec.plan.micro_batch;
-  Gpt2MicroBatch batch(stage, b);
+  StageBatch batch(stage, b);
   const auto map = SlotMap::make({.sequences = spec.train.sequences(),
                                   .slots = spec.job.global_batch,
                                   .seed = training.seed})
@@ -296,8 +296,8 @@ class SimRun {
   /// After the run: weights by tensor; a tensor in several places must be the same in all.
   void collect_weights() {
     for (std::size_t r = 1; r < processes.size(); ++r) {
-      Gpt2Stage& stage = processes[r].worker->stage();
-      for (const Gpt2Parameter& p : stage.parameters()) {
+      ModelStage& stage = processes[r].worker->stage();
+      for (const ModelParameter& p : stage.parameters()) {
         auto& kept = outcome.weights[p.name];
         EXPECT_TRUE(kept.empty() || same_bits(kept, stage.weight(p))) << p.name << " of rank " << r;
         kept.assign(stage.weight(p).begin(), stage.weight(p).end());

@@ -4,7 +4,7 @@
 #include <map>
 #include <sstream>
 
-#include "kernels/gpt2.h"
+#include "kernels/model_stage.h"
 #include "tests/kernels/numbers.h"
 
 namespace longhaul {
@@ -35,20 +35,20 @@ Golden read_golden(const std::string& file) {
 /// make.py's model, weights and batch.
 struct Model {
   explicit Model(bool tied)
-      : stage(Gpt2Stage::create({.family = ModelFamily::kGpt2,
-                                 .layers = 2,
-                                 .width = 12,
-                                 .heads = 3,
-                                 .kv_heads = 3,
-                                 .head_width = 4,
-                                 .ffn_width = 48,
-                                 .context = 8,
-                                 .vocabulary = 13,
-                                 .tied_embedding = tied},
-                                {0, 2, true, true})
+      : stage(ModelStage::create({.family = ModelFamily::kGpt2,
+                                  .layers = 2,
+                                  .width = 12,
+                                  .heads = 3,
+                                  .kv_heads = 3,
+                                  .head_width = 4,
+                                  .ffn_width = 48,
+                                  .context = 8,
+                                  .vocabulary = 13,
+                                  .tied_embedding = tied},
+                                 {0, 2, true, true})
                   .value()),
         batch(stage, 3) {
-    for (const Gpt2Parameter& parameter : stage.parameters()) {
+    for (const ModelParameter& parameter : stage.parameters()) {
       Rng rng(parameter.name, 7);
       const bool is_norm =
           parameter.name.find("ln_") != std::string::npos && parameter.name.ends_with(".weight");
@@ -89,8 +89,8 @@ struct Model {
     return std::sqrt(sum);
   }
 
-  Gpt2Stage stage;
-  Gpt2MicroBatch batch;
+  ModelStage stage;
+  StageBatch batch;
 };
 
 class Gpt2Golden : public testing::TestWithParam<bool> {

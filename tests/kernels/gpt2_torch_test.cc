@@ -12,7 +12,7 @@
 #include <numbers>
 #include <sstream>
 
-#include "kernels/gpt2.h"
+#include "kernels/model_stage.h"
 #include "tests/kernels/numbers.h"
 
 namespace longhaul {
@@ -66,7 +66,7 @@ double rate_of(int step) {
   return kRateMin + (kRateMax - kRateMin) * (1 + std::cos(std::numbers::pi * p)) / 2;
 }
 
-void fill(Gpt2MicroBatch& batch, int number, const std::vector<std::int32_t>& ids) {
+void fill(StageBatch& batch, int number, const std::vector<std::int32_t>& ids) {
   for (int s = 0; s < kSequences; ++s) {
     const int sequence = number * kSequences + s;
     for (int t = 0; t < kContext; ++t) {
@@ -79,9 +79,9 @@ void fill(Gpt2MicroBatch& batch, int number, const std::vector<std::int32_t>& id
   }
 }
 
-std::vector<Step> train(Gpt2Stage& stage, const std::vector<std::vector<std::int32_t>>& tokens) {
+std::vector<Step> train(ModelStage& stage, const std::vector<std::vector<std::int32_t>>& tokens) {
   constexpr int kTargets = kMicroBatches * kSequences * kContext - (kContext - kIgnoredFrom);
-  Gpt2MicroBatch batch(stage, kSequences);
+  StageBatch batch(stage, kSequences);
   std::vector<float> m(stage.weights().size()), v(m.size());
   std::vector<Step> steps;
   for (int s = 0; s < kSteps; ++s) {
@@ -95,11 +95,11 @@ std::vector<Step> train(Gpt2Stage& stage, const std::vector<std::vector<std::int
     }
     stage.fold_tied_gradient();
     double squares = 0;
-    for (const Gpt2Parameter& p : stage.parameters()) {
+    for (const ModelParameter& p : stage.parameters()) {
       squares += ops::sum_of_squares(stage.gradient(p));
     }
     step.norm = std::sqrt(squares);
-    for (const Gpt2Parameter& p : stage.parameters()) {
+    for (const ModelParameter& p : stage.parameters()) {
       ops::adamw({.options = {.learning_rate = rate_of(s),
                               .beta1 = kBeta1,
                               .beta2 = kBeta2,
@@ -118,7 +118,7 @@ std::vector<Step> train(Gpt2Stage& stage, const std::vector<std::vector<std::int
 }
 
 /// What gpt2_torch.py reads.
-void write_task(const std::string& folder, Gpt2Stage& stage,
+void write_task(const std::string& folder, ModelStage& stage,
                 const std::vector<std::vector<std::int32_t>>& tokens) {
   const ModelShape& model = stage.model();
   std::ofstream task(folder + "/task.txt");
@@ -129,7 +129,7 @@ void write_task(const std::string& folder, Gpt2Stage& stage,
   task << fmt::format("ignored {} {}\n", kIgnoredSequence, kIgnoredFrom);
   for (const auto& ids : tokens) task << fmt::format("tokens {}\n", fmt::join(ids, " "));
   std::ofstream weights(folder + "/weights.bin", std::ios::binary);
-  for (const Gpt2Parameter& p : stage.parameters()) {
+  for (const ModelParameter& p : stage.parameters()) {
     task << fmt::format("tensor {} {}\n", p.name, fmt::join(p.shape, " "));
     const auto bytes = std::as_bytes(stage.weight(p));
     weights.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
@@ -173,7 +173,7 @@ TEST_P(Gpt2TorchSlowRelease, twenty_steps_have_the_losses_of_torch) {
   if (python.empty()) {
     GTEST_SKIP() << "no python3 here can import torch; Debian has it as python3-torch";
   }
-  Gpt2Stage stage = Gpt2Stage::create(model_of(GetParam()), {0, 3, true, true}).value();
+  ModelStage stage = ModelStage::create(model_of(GetParam()), {0, 3, true, true}).value();
   stage.initialise_weights(3);
   const auto tokens = make_tokens();
   write_task(folder_, stage, tokens);

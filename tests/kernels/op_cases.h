@@ -147,7 +147,7 @@ OpFunction<T> attention_function(ops::AttentionShape s) {
   };
   return {forward, [=](const Tensors<T>& in, const std::vector<T>& dy) {
             const Tensors<T> kept = forward(in);
-            Tensors<T> d = {zeros<T>(rows * 3 * s.width())};
+            Tensors<T> d = {zeros<T>(rows * s.qkv_width())};
             attention_backward<Version, T>({s, in[0], kept[0], kept[1], dy, d[0]});
             return d;
           }};
@@ -211,8 +211,11 @@ inline std::vector<OpCase> op_cases(bool large) {
   const ops::LayerNormShape norm = {rows, large ? 131 : 6};
   const ops::LinearShape in_out = {rows, in, out, ops::WeightLayout::kInOut};
   const ops::LinearShape out_in = {rows, in, out, ops::WeightLayout::kOutIn};
-  const ops::AttentionShape attention = {2, large ? 133 : 4, 2, large ? 20 : 3};
-  const ptrdiff_t attention_size = attention.sequences * attention.context * 3 * attention.width();
+  const ops::AttentionShape attention = {2, large ? 133 : 4, 2, 2, large ? 20 : 3};
+  const ops::AttentionShape grouped = {2, large ? 133 : 4, 6, 2, large ? 20 : 3};
+  const auto qkv_size = [&](const ops::AttentionShape& s) {
+    return size(s.sequences * s.context * s.qkv_width());
+  };
   const ops::CrossEntropyShape entropy = {large ? 30 : 4, large ? 259 : 5};
   const ptrdiff_t count = large ? 1003 : 11;
   const ptrdiff_t vocabulary = 7;
@@ -239,7 +242,12 @@ inline std::vector<OpCase> op_cases(bool large) {
                    2e-6,
                    LH_VERSIONS(linear_function, out_in, false)});
   cases.push_back(
-      {"attention", {size(attention_size)}, 2, 5e-6, LH_VERSIONS(attention_function, attention)});
+      {"attention", {qkv_size(attention)}, 2, 5e-6, LH_VERSIONS(attention_function, attention)});
+  cases.push_back({"attention_grouped",
+                   {qkv_size(grouped)},
+                   2,
+                   5e-6,
+                   LH_VERSIONS(attention_function, grouped)});
   cases.push_back({"gelu", {size(count)}, 6, 1e-6, LH_VERSIONS(gelu_function, count)});
   cases.push_back({"add", {size(count), size(count)}, 1, 1e-6, LH_VERSIONS(add_function, count)});
   cases.push_back({"cross_entropy",

@@ -141,7 +141,8 @@ TEST(Ops, a_logit_that_is_not_finite_makes_its_loss_so) {
 
 // The first query sees only itself: its output is the first value, its log-sum-exp its own score.
 TEST(Ops, a_query_sees_no_later_key) {
-  const ops::AttentionShape shape = {.sequences = 1, .context = 3, .heads = 1, .head_width = 4};
+  const ops::AttentionShape shape = {
+      .sequences = 1, .context = 3, .heads = 1, .kv_heads = 1, .head_width = 4};
   auto qkv = random_values("qkv", 3 * 12);
   std::vector<float> output(12), lse(3), changed(12);
   ops::attention_forward({shape, qkv, output, lse});

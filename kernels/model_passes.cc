@@ -1,7 +1,7 @@
 // Forward and backward of a stage: which operation reads and writes what.
 #include <algorithm>
 
-#include "kernels/gpt2.h"
+#include "kernels/model_stage.h"
 
 namespace longhaul {
 
@@ -9,18 +9,18 @@ using std::ptrdiff_t;
 
 // ---- forward
 
-ops::LinearShape Gpt2Stage::linear(const Gpt2MicroBatch& batch, int in, int out) const {
+ops::LinearShape ModelStage::linear(const StageBatch& batch, int in, int out) const {
   return {.rows = batch.rows(), .in = in, .out = out};
 }
 
-ops::LinearShape Gpt2Stage::head_linear(const Gpt2MicroBatch& batch) const {
+ops::LinearShape ModelStage::head_linear(const StageBatch& batch) const {
   return {.rows = batch.rows(),
           .in = model_.width,
           .out = model_.vocabulary,
           .layout = ops::WeightLayout::kOutIn};
 }
 
-void Gpt2Stage::forward(Gpt2MicroBatch& batch) {
+void ModelStage::forward(StageBatch& batch) {
   batch.serial_ = ++forwards_;
   if (slice_.has_embedding) {
     ops::embedding_forward({.shape = {batch.sequences_, model_.context, model_.width},
@@ -37,10 +37,10 @@ void Gpt2Stage::forward(Gpt2MicroBatch& batch) {
         is_last ? batch.final_input_ : batch.layers_[static_cast<std::size_t>(layer + 1)].input);
   }
   if (slice_.has_head) forward_head(batch);
-  batch.state_ = Gpt2MicroBatch::State::kForwardDone;
+  batch.state_ = StageBatch::State::kForwardDone;
 }
 
-void Gpt2Stage::forward_layer(Gpt2MicroBatch& batch, ptrdiff_t layer, std::span<float> output) {
+void ModelStage::forward_layer(StageBatch& batch, ptrdiff_t layer, std::span<float> output) {
   auto& a = batch.layers_[static_cast<std::size_t>(layer)];
   const auto weight = [&](int index) { return layer_tensor(weights_, layer, index); };
   const int width = model_.width;
@@ -59,11 +59,11 @@ void Gpt2Stage::forward_layer(Gpt2MicroBatch& batch, ptrdiff_t layer, std::span<
                        .weight = weight(kQkvWeight),
                        .bias = weight(kQkvBias),
                        .output = a.qkv});
-  ops::attention_forward(
-      {.shape = {batch.sequences_, model_.context, model_.heads, model_.head_width},
-       .qkv = a.qkv,
-       .output = a.attention,
-       .log_sum_exp = a.log_sum_exp});
+  ops::attention_forward({.shape = {batch.sequences_, model_.context, model_.heads, model_.kv_heads,
+                                    model_.head_width},
+                          .qkv = a.qkv,
+                          .output = a.attention,
+                          .log_sum_exp = a.log_sum_exp});
   ops::linear_forward({.shape = linear(batch, width, width),
                        .input = a.attention,
                        .weight = weight(kProjectionWeight),
@@ -91,7 +91,7 @@ void Gpt2Stage::forward_layer(Gpt2MicroBatch& batch, ptrdiff_t layer, std::span<
   ops::add({.left = a.middle, .right = output, .output = output});
 }
 
-void Gpt2Stage::forward_head(Gpt2MicroBatch& batch) {
+void ModelStage::forward_head(StageBatch& batch) {
   ops::layer_norm_forward({.shape = {batch.rows_, model_.width},
                            .input = batch.final_input_,
                            .weight = tensor(weights_, final_norm_index_),
@@ -109,7 +109,7 @@ void Gpt2Stage::forward_head(Gpt2MicroBatch& batch) {
 // Logits are the largest tensor by far, so there is one copy a stage, not one a micro-batch. Under
 // 1F1B the last stage runs each backward right after its forward and finds them here; other
 // schedules pay the head's product again, which gives the same bits.
-std::span<float> Gpt2Stage::logits_of(Gpt2MicroBatch& batch) {
+std::span<float> ModelStage::logits_of(StageBatch& batch) {
   if (logits_hold_ != Logits::kValues || logits_serial_ != batch.serial_) {
     logits_.resize(static_cast<std::size_t>(batch.rows_) *
                    static_cast<std::size_t>(model_.vocabulary));
@@ -124,13 +124,13 @@ std::span<float> Gpt2Stage::logits_of(Gpt2MicroBatch& batch) {
   return logits_;
 }
 
-std::span<const float> Gpt2Stage::logits(Gpt2MicroBatch& batch) {
-  LH_CHECK(slice_.has_head && batch.state_ == Gpt2MicroBatch::State::kForwardDone,
+std::span<const float> ModelStage::logits(StageBatch& batch) {
+  LH_CHECK(slice_.has_head && batch.state_ == StageBatch::State::kForwardDone,
            "logits follow a forward that ends in the head");
   return logits_of(batch);
 }
 
-std::span<float> Gpt2Stage::logits_gradient_of(Gpt2MicroBatch& batch, float loss_scale) {
+std::span<float> ModelStage::logits_gradient_of(StageBatch& batch, float loss_scale) {
   if (logits_hold_ != Logits::kGradient || logits_serial_ != batch.serial_) {
     const std::span<float> logits = logits_of(batch);
     ops::cross_entropy_backward({.shape = {batch.rows_, model_.vocabulary},
@@ -146,10 +146,10 @@ std::span<float> Gpt2Stage::logits_gradient_of(Gpt2MicroBatch& batch, float loss
 
 // ---- backward
 
-void Gpt2Stage::backward_norm(std::span<const float> output_gradient, std::span<const float> input,
-                              std::span<const float> mean, std::span<const float> inverse,
-                              std::span<const float> weight, std::span<float> weight_gradient,
-                              std::span<float> bias_gradient, std::span<float> input_gradient) {
+void ModelStage::backward_norm(std::span<const float> output_gradient, std::span<const float> input,
+                               std::span<const float> mean, std::span<const float> inverse,
+                               std::span<const float> weight, std::span<float> weight_gradient,
+                               std::span<float> bias_gradient, std::span<float> input_gradient) {
   const ops::LayerNormShape shape = {static_cast<ptrdiff_t>(mean.size()), model_.width};
   ops::layer_norm_backward_weight({.shape = shape,
                                    .input = input,
@@ -167,8 +167,8 @@ void Gpt2Stage::backward_norm(std::span<const float> output_gradient, std::span<
                                   .input_gradient = input_gradient});
 }
 
-void Gpt2Stage::backward_input(Gpt2MicroBatch& batch, float loss_scale) {
-  LH_CHECK(batch.state_ == Gpt2MicroBatch::State::kForwardDone, "a backward follows its forward");
+void ModelStage::backward_input(StageBatch& batch, float loss_scale) {
+  LH_CHECK(batch.state_ == StageBatch::State::kForwardDone, "a backward follows its forward");
   const auto rows = static_cast<std::size_t>(batch.rows_);
   const int wide = std::max(3 * model_.width, model_.ffn_width);
   narrow_.resize(rows * static_cast<std::size_t>(model_.width));
@@ -190,11 +190,11 @@ void Gpt2Stage::backward_input(Gpt2MicroBatch& batch, float loss_scale) {
     backward_layer_input(batch, layer, output_gradient);
     output_gradient = batch.layers_[static_cast<std::size_t>(layer)].input;
   }
-  batch.state_ = Gpt2MicroBatch::State::kInputDone;
+  batch.state_ = StageBatch::State::kInputDone;
 }
 
-void Gpt2Stage::backward_layer_input(Gpt2MicroBatch& batch, ptrdiff_t layer,
-                                     std::span<const float> output_gradient) {
+void ModelStage::backward_layer_input(StageBatch& batch, ptrdiff_t layer,
+                                      std::span<const float> output_gradient) {
   auto& a = batch.layers_[static_cast<std::size_t>(layer)];
   const auto weight = [&](int index) { return layer_tensor(weights_, layer, index); };
   const auto gradient = [&](int index) { return layer_tensor(gradients_, layer, index); };
@@ -220,13 +220,13 @@ void Gpt2Stage::backward_layer_input(Gpt2MicroBatch& batch, ptrdiff_t layer,
                               .weight = weight(kProjectionWeight),
                               .output_gradient = a.middle,
                               .input_gradient = narrow_});
-  ops::attention_backward(
-      {.shape = {batch.sequences_, model_.context, model_.heads, model_.head_width},
-       .qkv = a.qkv,
-       .output = a.attention,
-       .log_sum_exp = a.log_sum_exp,
-       .output_gradient = narrow_,
-       .qkv_gradient = of_qkv});
+  ops::attention_backward({.shape = {batch.sequences_, model_.context, model_.heads,
+                                     model_.kv_heads, model_.head_width},
+                           .qkv = a.qkv,
+                           .output = a.attention,
+                           .log_sum_exp = a.log_sum_exp,
+                           .output_gradient = narrow_,
+                           .qkv_gradient = of_qkv});
   std::copy(of_qkv.begin(), of_qkv.end(), a.qkv.begin());
   ops::linear_backward_input({.shape = linear(batch, width, 3 * width),
                               .weight = weight(kQkvWeight),
@@ -237,8 +237,8 @@ void Gpt2Stage::backward_layer_input(Gpt2MicroBatch& batch, ptrdiff_t layer,
   ops::add({.left = a.middle, .right = narrow2_, .output = a.input});
 }
 
-void Gpt2Stage::backward_weight(Gpt2MicroBatch& batch, float loss_scale) {
-  LH_CHECK(batch.state_ == Gpt2MicroBatch::State::kInputDone,
+void ModelStage::backward_weight(StageBatch& batch, float loss_scale) {
+  LH_CHECK(batch.state_ == StageBatch::State::kInputDone,
            "a weight gradient follows its input gradient");
   if (slice_.has_head) {
     ops::linear_backward_weight({.shape = head_linear(batch),
@@ -259,11 +259,11 @@ void Gpt2Stage::backward_weight(Gpt2MicroBatch& batch, float loss_scale) {
                              .token_table_gradient = tensor(gradients_, 0),
                              .position_table_gradient = tensor(gradients_, 1)});
   }
-  batch.state_ = Gpt2MicroBatch::State::kEmpty;
+  batch.state_ = StageBatch::State::kEmpty;
 }
 
-void Gpt2Stage::backward_layer_weight(Gpt2MicroBatch& batch, ptrdiff_t layer,
-                                      std::span<const float> output_gradient) {
+void ModelStage::backward_layer_weight(StageBatch& batch, ptrdiff_t layer,
+                                       std::span<const float> output_gradient) {
   const auto& a = batch.layers_[static_cast<std::size_t>(layer)];
   const auto gradient = [&](int index) { return layer_tensor(gradients_, layer, index); };
   const int width = model_.width;
@@ -290,7 +290,7 @@ void Gpt2Stage::backward_layer_weight(Gpt2MicroBatch& batch, ptrdiff_t layer,
                                .bias_gradient = gradient(kQkvBias)});
 }
 
-void Gpt2Stage::backward(Gpt2MicroBatch& batch, float loss_scale) {
+void ModelStage::backward(StageBatch& batch, float loss_scale) {
   backward_input(batch, loss_scale);
   backward_weight(batch, loss_scale);
 }

@@ -1,4 +1,4 @@
-#include "kernels/gpt2.h"
+#include "kernels/model_stage.h"
 
 #include <algorithm>
 #include <cmath>
@@ -31,8 +31,8 @@ constexpr int kSequences = 4;
 constexpr float kLossScale = 1.0f / (kSequences * 13);
 
 /// The slices of a pipeline with so many layers a stage.
-std::vector<Gpt2Slice> cut(const std::vector<int>& layers) {
-  std::vector<Gpt2Slice> slices;
+std::vector<ModelSlice> cut(const std::vector<int>& layers) {
+  std::vector<ModelSlice> slices;
   int first = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     slices.push_back({first, first + layers[i], i == 0, i + 1 == layers.size()});
@@ -64,16 +64,16 @@ enum class Order {
 
 /// One step over the 4 sequences in micro-batches of `sequences`.
 Outcome train_step(bool tied, const std::vector<int>& layers, int sequences, Order order) {
-  std::vector<Gpt2Stage> stages;
-  for (const Gpt2Slice& slice : cut(layers)) {
-    stages.push_back(Gpt2Stage::create(small_model(tied), slice).value());
+  std::vector<ModelStage> stages;
+  for (const ModelSlice& slice : cut(layers)) {
+    stages.push_back(ModelStage::create(small_model(tied), slice).value());
     stages.back().initialise_weights(3);
   }
   const std::size_t count = kSequences / static_cast<std::size_t>(sequences);
-  std::vector<std::vector<Gpt2MicroBatch>> batches(count);  // [micro-batch][stage]
+  std::vector<std::vector<StageBatch>> batches(count);  // [micro-batch][stage]
   Rng rng("tokens", 5);
   for (auto& batch : batches) {
-    for (const Gpt2Stage& stage : stages) batch.emplace_back(stage, sequences);
+    for (const ModelStage& stage : stages) batch.emplace_back(stage, sequences);
     for (auto& token : batch.front().tokens()) token = static_cast<std::int32_t>(rng.below(19));
     const auto tokens = batch.front().tokens();
     for (std::size_t row = 0; row < tokens.size(); ++row) {
@@ -119,9 +119,9 @@ Outcome train_step(bool tied, const std::vector<int>& layers, int sequences, Ord
     for (std::size_t b = 0; b < count; ++b) weight(b);
   }
 
-  for (Gpt2Stage& stage : stages) {
+  for (ModelStage& stage : stages) {
     stage.fold_tied_gradient();
-    for (const Gpt2Parameter& parameter : stage.parameters()) {
+    for (const ModelParameter& parameter : stage.parameters()) {
       const auto gradient = stage.gradient(parameter);
       auto& to = outcome.gradients[parameter.name];
       if (to.empty()) {
@@ -176,9 +176,9 @@ INSTANTIATE_TEST_SUITE_P(, Gpt2Pipeline, testing::Bool(),
                          [](const auto& info) { return info.param ? "tied" : "untied"; });
 
 TEST(Gpt2, recomputing_from_the_input_gives_the_same_bits) {
-  auto stage = Gpt2Stage::create(small_model(true), {1, 3, false, false}).value();
+  auto stage = ModelStage::create(small_model(true), {1, 3, false, false}).value();
   stage.initialise_weights(3);
-  Gpt2MicroBatch batch(stage, 2);
+  StageBatch batch(stage, 2);
   const auto input = random_values("input", batch.input().size());
   std::copy(input.begin(), input.end(), batch.input().begin());
   stage.forward(batch);
@@ -189,15 +189,15 @@ TEST(Gpt2, recomputing_from_the_input_gives_the_same_bits) {
 }
 
 TEST(Gpt2, the_logits_are_those_of_the_losses) {
-  auto stage = Gpt2Stage::create(small_model(true), {0, 4, true, true}).value();
+  auto stage = ModelStage::create(small_model(true), {0, 4, true, true}).value();
   stage.initialise_weights(3);
-  Gpt2MicroBatch batch(stage, 2);
+  StageBatch batch(stage, 2);
   for (std::size_t row = 0; row < batch.tokens().size(); ++row) {
     batch.tokens()[row] = static_cast<std::int32_t>(row * 5 % 19);
     batch.targets()[row] = static_cast<std::int32_t>(row * 3 % 19);
   }
   stage.forward(batch);
-  Gpt2MicroBatch later(stage, 2);
+  StageBatch later(stage, 2);
   stage.forward(later);  // takes the place of the first one's logits
   const std::span<const float> logits = stage.logits(batch);
   ASSERT_EQ(logits.size(), 2u * 13 * 19);
@@ -212,10 +212,10 @@ TEST(Gpt2, the_logits_are_those_of_the_losses) {
 }
 
 TEST(Gpt2, logits_of_a_row_do_not_depend_on_later_tokens) {
-  auto stage = Gpt2Stage::create(small_model(true), {0, 4, true, true}).value();
+  auto stage = ModelStage::create(small_model(true), {0, 4, true, true}).value();
   stage.initialise_weights(3);
   const auto logits_of_five = [&](std::int32_t rest) {
-    Gpt2MicroBatch batch(stage, 1);
+    StageBatch batch(stage, 1);
     std::fill(batch.tokens().begin(), batch.tokens().begin() + 5, 7);
     std::fill(batch.tokens().begin() + 5, batch.tokens().end(), rest);
     stage.forward(batch);
@@ -226,7 +226,7 @@ TEST(Gpt2, logits_of_a_row_do_not_depend_on_later_tokens) {
 }
 
 TEST(Gpt2, tensors_have_hugging_face_names_shapes_and_aligned_offsets) {
-  const auto list = gpt2_parameters(small_model(true), {1, 2, true, true});
+  const auto list = parameters_of(small_model(true), {1, 2, true, true});
   const std::vector<std::pair<std::string, std::vector<std::int64_t>>> expected = {
       {"wte.weight", {19, 20}},
       {"wpe.weight", {13, 20}},
@@ -259,7 +259,7 @@ TEST(Gpt2, tensors_have_hugging_face_names_shapes_and_aligned_offsets) {
 
 TEST(Gpt2, the_head_lists_its_matrix_by_where_it_lives) {
   const auto last_name = [](bool tied, bool embedding) {
-    return gpt2_parameters(small_model(tied), {3, 4, embedding, true}).back().name;
+    return parameters_of(small_model(tied), {3, 4, embedding, true}).back().name;
   };
   EXPECT_EQ(last_name(true, false), "wte.weight");
   EXPECT_EQ(last_name(true, true), "ln_f.bias");
@@ -271,9 +271,9 @@ TEST(Gpt2, the_head_lists_its_matrix_by_where_it_lives) {
 TEST(Gpt2, sizes_are_those_of_the_model_math) {
   for (const bool tied : {false, true}) {
     const ModelShape model = small_model(tied);
-    const auto total = [&](const Gpt2Slice& slice) {
+    const auto total = [&](const ModelSlice& slice) {
       std::size_t sum = 0;
-      for (const auto& parameter : gpt2_parameters(model, slice)) sum += parameter.size;
+      for (const auto& parameter : parameters_of(model, slice)) sum += parameter.size;
       return static_cast<double>(sum);
     };
     EXPECT_EQ(total({0, 4, true, true}), model_parameters(model));
@@ -282,18 +282,18 @@ TEST(Gpt2, sizes_are_those_of_the_model_math) {
   // A middle stage keeps its layers' activations and one boundary tensor; the layer-norm
   // statistics, 4 numbers a token and layer, and padding are what the formula leaves out.
   const ModelShape model = small_model(true);
-  const auto stage = Gpt2Stage::create(model, {1, 3, false, false}).value();
+  const auto stage = ModelStage::create(model, {1, 3, false, false}).value();
   const double formula = 2 * layer_activation_bytes(model, Precision::kFp32, 2).value() +
                          boundary_bytes(model, Precision::kFp32, 2).value();
   const double statistics = 2 * 4 * 26 * 4;
-  const double kept = static_cast<double>(Gpt2MicroBatch(stage, 2).bytes());
+  const double kept = static_cast<double>(StageBatch(stage, 2).bytes());
   EXPECT_GE(kept, formula + statistics);
   EXPECT_LE(kept, formula + statistics + 25 * 64);
 }
 
 TEST(Gpt2, initial_weights_do_not_depend_on_the_cut) {
-  auto whole = Gpt2Stage::create(small_model(true), {0, 4, true, true}).value();
-  auto last = Gpt2Stage::create(small_model(true), {3, 4, false, true}).value();
+  auto whole = ModelStage::create(small_model(true), {0, 4, true, true}).value();
+  auto last = ModelStage::create(small_model(true), {3, 4, false, true}).value();
   whole.initialise_weights(9);
   last.initialise_weights(9);
   for (const auto& parameter : last.parameters()) {
@@ -315,8 +315,8 @@ TEST(Gpt2, initial_weights_do_not_depend_on_the_cut) {
 }
 
 TEST(Gpt2, shapes_that_are_not_gpt2_are_refused) {
-  const auto code = [](const ModelShape& model, const Gpt2Slice& slice) {
-    const auto stage = Gpt2Stage::create(model, slice);
+  const auto code = [](const ModelShape& model, const ModelSlice& slice) {
+    const auto stage = ModelStage::create(model, slice);
     return stage ? 0 : static_cast<int>(stage.error().code);
   };
   const ModelShape good = small_model(true);
@@ -342,8 +342,8 @@ TEST(Gpt2, shapes_that_are_not_gpt2_are_refused) {
 }
 
 TEST(Gpt2DeathTest, a_backward_without_its_forward_stops_the_program) {
-  auto stage = Gpt2Stage::create(small_model(true), {1, 2, false, false}).value();
-  Gpt2MicroBatch batch(stage, 1);
+  auto stage = ModelStage::create(small_model(true), {1, 2, false, false}).value();
+  StageBatch batch(stage, 1);
   EXPECT_DEATH(stage.backward_input(batch, 1), "follows its forward");
   stage.forward(batch);
   EXPECT_DEATH(stage.backward_weight(batch, 1), "follows its input gradient");

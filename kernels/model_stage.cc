@@ -1,5 +1,5 @@
-// Parameters and storage of a stage; its arithmetic is in gpt2_passes.cc.
-#include "kernels/gpt2.h"
+// Parameters and storage of a stage; its arithmetic is in model_passes.cc.
+#include "kernels/model_stage.h"
 
 #include <fmt/core.h>
 
@@ -33,10 +33,10 @@ class ParameterList {
     add(name + ".weight", std::move(weight));
     add(name + ".bias", {out});
   }
-  std::vector<Gpt2Parameter> take() { return std::move(list_); }
+  std::vector<ModelParameter> take() { return std::move(list_); }
 
  private:
-  std::vector<Gpt2Parameter> list_;
+  std::vector<ModelParameter> list_;
   std::size_t end_ = 0;
 };
 
@@ -48,9 +48,7 @@ double nearly_normal(Rng& rng) {
   return sum;
 }
 
-}  // namespace
-
-std::vector<Gpt2Parameter> gpt2_parameters(const ModelShape& model, const Gpt2Slice& slice) {
+std::vector<ModelParameter> gpt2_parameters(const ModelShape& model, const ModelSlice& slice) {
   const std::int64_t width = model.width;
   const std::int64_t inner = model.ffn_width;
   ParameterList list;
@@ -78,9 +76,48 @@ std::vector<Gpt2Parameter> gpt2_parameters(const ModelShape& model, const Gpt2Sl
   return list.take();
 }
 
+/// Matrices are [out, in], without biases.
+std::vector<ModelParameter> llama_parameters(const ModelShape& model, const ModelSlice& slice) {
+  const std::int64_t width = model.width;
+  const std::int64_t inner = model.ffn_width;
+  const std::int64_t queries = std::int64_t{model.heads} * model.head_width;
+  const std::int64_t keys = std::int64_t{model.kv_heads} * model.head_width;
+  const std::string embedding = "model.embed_tokens.weight";
+  ParameterList list;
+  if (slice.has_embedding) list.add(embedding, {model.vocabulary, width});
+  for (int layer = slice.first_layer; layer < slice.end_layer; ++layer) {
+    const std::string prefix = fmt::format("model.layers.{}.", layer);
+    list.add(prefix + "input_layernorm.weight", {width});
+    list.add(prefix + "self_attn.q_proj.weight", {queries, width});
+    list.add(prefix + "self_attn.k_proj.weight", {keys, width});
+    list.add(prefix + "self_attn.v_proj.weight", {keys, width});
+    list.add(prefix + "self_attn.o_proj.weight", {width, queries});
+    list.add(prefix + "post_attention_layernorm.weight", {width});
+    list.add(prefix + "mlp.gate_proj.weight", {inner, width});
+    list.add(prefix + "mlp.up_proj.weight", {inner, width});
+    list.add(prefix + "mlp.down_proj.weight", {width, inner});
+  }
+  if (slice.has_head) {
+    list.add("model.norm.weight", {width});
+    if (!model.tied_embedding) {
+      list.add("lm_head.weight", {model.vocabulary, width});
+    } else if (!slice.has_embedding) {
+      list.add(embedding, {model.vocabulary, width});
+    }
+  }
+  return list.take();
+}
+
+}  // namespace
+
+std::vector<ModelParameter> parameters_of(const ModelShape& model, const ModelSlice& slice) {
+  return model.family == ModelFamily::kGpt2 ? gpt2_parameters(model, slice)
+                                            : llama_parameters(model, slice);
+}
+
 // ---- storage
 
-Gpt2MicroBatch::Gpt2MicroBatch(const Gpt2Stage& stage, int sequences)
+StageBatch::StageBatch(const ModelStage& stage, int sequences)
     : sequences_(sequences), rows_(ptrdiff_t{sequences} * stage.model().context) {
   LH_CHECK(sequences >= 1, "a micro-batch has a sequence");
   const ModelShape& model = stage.model();
@@ -125,22 +162,22 @@ Gpt2MicroBatch::Gpt2MicroBatch(const Gpt2Stage& stage, int sequences)
   }
 }
 
-std::span<float> Gpt2MicroBatch::input() {
+std::span<float> StageBatch::input() {
   return layers_.empty() ? final_input_ : layers_.front().input;
 }
 
-std::span<float> Gpt2MicroBatch::output() {
+std::span<float> StageBatch::output() {
   return final_input_;
 }
 
-std::size_t Gpt2MicroBatch::bytes() const {
+std::size_t StageBatch::bytes() const {
   return (storage_.size() + losses_.size() + log_sum_exp_.size()) * sizeof(float) +
          (tokens_.size() + targets_.size()) * sizeof(std::int32_t);
 }
 
 // ---- parameters
 
-Result<Gpt2Stage> Gpt2Stage::create(const ModelShape& model, const Gpt2Slice& slice) {
+Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice& slice) {
   if (model.family != ModelFamily::kGpt2) return invalid("the model is not of the gpt2 family");
   for (const int extent :
        {model.layers, model.width, model.heads, model.ffn_width, model.context, model.vocabulary}) {
@@ -160,10 +197,10 @@ Result<Gpt2Stage> Gpt2Stage::create(const ModelShape& model, const Gpt2Slice& sl
   if (slice.first_layer == slice.end_layer && !slice.has_embedding && !slice.has_head) {
     return invalid("a stage needs a layer, the embedding or the head");
   }
-  Gpt2Stage stage;
+  ModelStage stage;
   stage.model_ = model;
   stage.slice_ = slice;
-  stage.parameters_ = gpt2_parameters(model, slice);
+  stage.parameters_ = parameters_of(model, slice);
   stage.first_layer_index_ = slice.has_embedding ? 2 : 0;
   if (slice.has_head) {
     stage.final_norm_index_ =
@@ -172,34 +209,34 @@ Result<Gpt2Stage> Gpt2Stage::create(const ModelShape& model, const Gpt2Slice& sl
     stage.head_index_ = shared ? 0 : stage.final_norm_index_ + 2;
     if (shared) stage.tied_head_gradient_.assign(stage.parameters_[0].size, 0.0f);
   }
-  const Gpt2Parameter& last = stage.parameters_.back();
+  const ModelParameter& last = stage.parameters_.back();
   stage.weights_.assign(last.offset + round_up(last.size), 0.0f);
   stage.gradients_ = stage.weights_;
   return stage;
 }
 
-std::span<float> Gpt2Stage::weight(const Gpt2Parameter& parameter) {
+std::span<float> ModelStage::weight(const ModelParameter& parameter) {
   return std::span(weights_).subspan(parameter.offset, parameter.size);
 }
 
-std::span<float> Gpt2Stage::gradient(const Gpt2Parameter& parameter) {
+std::span<float> ModelStage::gradient(const ModelParameter& parameter) {
   return std::span(gradients_).subspan(parameter.offset, parameter.size);
 }
 
-void Gpt2Stage::zero_gradients() {
+void ModelStage::zero_gradients() {
   std::fill(gradients_.begin(), gradients_.end(), 0.0f);
   std::fill(tied_head_gradient_.begin(), tied_head_gradient_.end(), 0.0f);
 }
 
-void Gpt2Stage::fold_tied_gradient() {
+void ModelStage::fold_tied_gradient() {
   if (tied_head_gradient_.empty()) return;
   const std::span<float> embedding = gradient(parameters_[0]);
   ops::add({.left = tied_head_gradient_, .right = embedding, .output = embedding});
   std::fill(tied_head_gradient_.begin(), tied_head_gradient_.end(), 0.0f);
 }
 
-void Gpt2Stage::initialise_weights(std::uint64_t seed) {
-  for (const Gpt2Parameter& parameter : parameters_) {
+void ModelStage::initialise_weights(std::uint64_t seed) {
+  for (const ModelParameter& parameter : parameters_) {
     const std::span<float> values = weight(parameter);
     if (!parameter.decays()) {
       const bool is_norm_weight = parameter.name.ends_with(".weight");
@@ -213,16 +250,16 @@ void Gpt2Stage::initialise_weights(std::uint64_t seed) {
   }
 }
 
-std::span<float> Gpt2Stage::tensor(std::vector<float>& from, int index) {
-  const Gpt2Parameter& parameter = parameters_[static_cast<std::size_t>(index)];
+std::span<float> ModelStage::tensor(std::vector<float>& from, int index) {
+  const ModelParameter& parameter = parameters_[static_cast<std::size_t>(index)];
   return std::span(from).subspan(parameter.offset, parameter.size);
 }
 
-std::span<float> Gpt2Stage::layer_tensor(std::vector<float>& from, ptrdiff_t layer, int index) {
+std::span<float> ModelStage::layer_tensor(std::vector<float>& from, ptrdiff_t layer, int index) {
   return tensor(from, first_layer_index_ + static_cast<int>(layer) * kLayerTensors + index);
 }
 
-std::span<float> Gpt2Stage::head_gradient() {
+std::span<float> ModelStage::head_gradient() {
   return tied_head_gradient_.empty() ? tensor(gradients_, head_index_)
                                      : std::span(tied_head_gradient_);
 }

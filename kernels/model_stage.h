@@ -4,7 +4,7 @@
 // The same code runs the whole model (one stage with everything) and any cut of it. A boundary
 // tensor passes between stages as computed, so a pipeline has the bits of the single stage.
 //
-// A micro-batch lives in a Gpt2MicroBatch from its forward to its backward:
+// A micro-batch lives in a StageBatch from its forward to its backward:
 //
 //   stage.forward(batch)  ->  stage.backward_input(batch, ...)  ->  stage.backward_weight(batch)
 //
@@ -30,7 +30,7 @@
 namespace longhaul {
 
 /// The part of the model that a stage has.
-struct Gpt2Slice {
+struct ModelSlice {
   int first_layer = 0;
   int end_layer = 0;  // one past the last; may be first_layer when there is an embedding or a head
   bool has_embedding = false;
@@ -40,7 +40,7 @@ struct Gpt2Slice {
 /// A tensor by its Hugging Face name ("h.3.attn.c_attn.weight", "wte.weight"). It lies at `offset`
 /// in the stage's weights, gradients and optimiser state; offsets are multiples of 16 floats and
 /// the gaps stay zero.
-struct Gpt2Parameter {
+struct ModelParameter {
   std::string name;
   std::vector<std::int64_t> shape;
   std::size_t offset = 0;
@@ -51,18 +51,18 @@ struct Gpt2Parameter {
 
 /// The tensors of a slice in model order; a tied embedding of a stage that has only the head comes
 /// last.
-std::vector<Gpt2Parameter> gpt2_parameters(const ModelShape& model, const Gpt2Slice& slice);
+std::vector<ModelParameter> parameters_of(const ModelShape& model, const ModelSlice& slice);
 
-class Gpt2Stage;
+class ModelStage;
 
 /// What one micro-batch keeps on a stage, as core/model_math.h counts it. To recompute instead,
 /// keep a copy of input() and run forward from it again: it gives the same bits. Moves, never
 /// copies.
-class Gpt2MicroBatch {
+class StageBatch {
  public:
-  Gpt2MicroBatch(const Gpt2Stage& stage, int sequences);
-  Gpt2MicroBatch(Gpt2MicroBatch&&) = default;
-  Gpt2MicroBatch& operator=(Gpt2MicroBatch&&) = default;
+  StageBatch(const ModelStage& stage, int sequences);
+  StageBatch(StageBatch&&) = default;
+  StageBatch& operator=(StageBatch&&) = default;
 
   /// [rows, width]. On a stage without embedding: fill it before forward. After backward_input it
   /// holds the gradient of the input, to be sent to the stage before.
@@ -82,7 +82,7 @@ class Gpt2MicroBatch {
   std::size_t bytes() const;
 
  private:
-  friend class Gpt2Stage;
+  friend class ModelStage;
   enum class State { kEmpty, kForwardDone, kInputDone };
   struct Layer {
     std::span<float> input;  // backward_input: the gradient of the input
@@ -107,21 +107,21 @@ class Gpt2MicroBatch {
   std::vector<std::int32_t> tokens_, targets_;
 };
 
-class Gpt2Stage {
+class ModelStage {
  public:
   /// Refuses (kInvalid) a shape that is not GPT-2's: heads x head width must be the width, and
   /// there are no grouped key-value heads.
-  static Result<Gpt2Stage> create(const ModelShape& model, const Gpt2Slice& slice);
+  static Result<ModelStage> create(const ModelShape& model, const ModelSlice& slice);
 
   const ModelShape& model() const { return model_; }
-  const Gpt2Slice& slice() const { return slice_; }
-  const std::vector<Gpt2Parameter>& parameters() const { return parameters_; }
+  const ModelSlice& slice() const { return slice_; }
+  const std::vector<ModelParameter>& parameters() const { return parameters_; }
 
   std::span<float> weights() { return weights_; }
-  std::span<float> weight(const Gpt2Parameter& parameter);
+  std::span<float> weight(const ModelParameter& parameter);
   /// Accumulated by backward; the caller zeroes them once a step.
   std::span<float> gradients() { return gradients_; }
-  std::span<float> gradient(const Gpt2Parameter& parameter);
+  std::span<float> gradient(const ModelParameter& parameter);
   void zero_gradients();
   /// A tied token embedding gets its gradient from two places. On a stage that has both, the head's
   /// is kept apart and this adds it: gradient = head + embedding, once a step before the gradients
@@ -133,18 +133,18 @@ class Gpt2Stage {
   /// biases 0. Depends on the tensor's name and the seed alone, so every cut starts alike.
   void initialise_weights(std::uint64_t seed);
 
-  void forward(Gpt2MicroBatch& batch);
+  void forward(StageBatch& batch);
   /// After forward on a stage with head: [rows, vocabulary], the logits of each row's next token.
   /// Good until the next call of forward, logits or a backward.
-  std::span<const float> logits(Gpt2MicroBatch& batch);
+  std::span<const float> logits(StageBatch& batch);
   /// `loss_scale`: 1 / (target tokens of the step), used where the head is.
-  void backward_input(Gpt2MicroBatch& batch, float loss_scale);
+  void backward_input(StageBatch& batch, float loss_scale);
   /// `loss_scale` as in backward_input.
-  void backward_weight(Gpt2MicroBatch& batch, float loss_scale);
-  void backward(Gpt2MicroBatch& batch, float loss_scale);
+  void backward_weight(StageBatch& batch, float loss_scale);
+  void backward(StageBatch& batch, float loss_scale);
 
  private:
-  Gpt2Stage() = default;
+  ModelStage() = default;
 
   /// A layer's tensors in file order.
   enum LayerTensor {
@@ -163,30 +163,30 @@ class Gpt2Stage {
     kLayerTensors,
   };
 
-  /// Offsets of one layer's tensors, in the order of gpt2_parameters.
+  /// Offsets of one layer's tensors, in the order of parameters_of.
   std::span<float> layer_tensor(std::vector<float>& from, std::ptrdiff_t layer, int index);
   std::span<float> tensor(std::vector<float>& from, int index);
-  ops::LinearShape linear(const Gpt2MicroBatch& batch, int in, int out) const;
-  ops::LinearShape head_linear(const Gpt2MicroBatch& batch) const;
+  ops::LinearShape linear(const StageBatch& batch, int in, int out) const;
+  ops::LinearShape head_linear(const StageBatch& batch) const;
   std::span<float> head_gradient();
-  void forward_layer(Gpt2MicroBatch& batch, std::ptrdiff_t layer, std::span<float> output);
-  void backward_layer_input(Gpt2MicroBatch& batch, std::ptrdiff_t layer,
+  void forward_layer(StageBatch& batch, std::ptrdiff_t layer, std::span<float> output);
+  void backward_layer_input(StageBatch& batch, std::ptrdiff_t layer,
                             std::span<const float> output_gradient);
-  void backward_layer_weight(Gpt2MicroBatch& batch, std::ptrdiff_t layer,
+  void backward_layer_weight(StageBatch& batch, std::ptrdiff_t layer,
                              std::span<const float> output_gradient);
-  void forward_head(Gpt2MicroBatch& batch);
+  void forward_head(StageBatch& batch);
   /// Logits of the batch in the workspace; computed unless they are there already.
-  std::span<float> logits_of(Gpt2MicroBatch& batch);
+  std::span<float> logits_of(StageBatch& batch);
   /// Their gradient in the workspace, likewise.
-  std::span<float> logits_gradient_of(Gpt2MicroBatch& batch, float loss_scale);
+  std::span<float> logits_gradient_of(StageBatch& batch, float loss_scale);
   void backward_norm(std::span<const float> output_gradient, std::span<const float> input,
                      std::span<const float> mean, std::span<const float> inverse,
                      std::span<const float> weight, std::span<float> weight_gradient,
                      std::span<float> bias_gradient, std::span<float> input_gradient);
 
   ModelShape model_;
-  Gpt2Slice slice_;
-  std::vector<Gpt2Parameter> parameters_;
+  ModelSlice slice_;
+  std::vector<ModelParameter> parameters_;
   int first_layer_index_ = 0;  // of the first layer's first tensor
   int final_norm_index_ = -1;
   int head_index_ = -1;
