@@ -2,9 +2,11 @@
 // stage (model_passes.cc) is a row of layers between an embedding and a head.
 //
 //     input -> norm1 -> qkv -> attention -> projection, + input = middle
-//     middle -> norm2 -> inner -> activation -> outer, + middle = output
+//     middle -> norm2 -> inner (and gate) -> activation -> outer, + middle = output
 //
-// Every family has this flow. Where one lacks a tensor its span is empty, and nothing is done.
+// Every family has this flow. GPT-2: layer norm, one qkv matrix, biases, GELU. Llama: RMS norm,
+// three matrices that write columns of qkv, rotary positions, no biases, SwiGLU. What a family
+// lacks is an empty span.
 #pragma once
 
 #include <array>
@@ -13,6 +15,7 @@
 
 #include "kernels/model_parameters.h"
 #include "kernels/ops.h"
+#include "kernels/rotary_table.h"
 
 namespace longhaul {
 
@@ -25,9 +28,10 @@ struct TensorPair {
 /// The tensors of one layer by what they do: weights, or gradients.
 struct LayerTensors {
   TensorPair norm1;
-  std::array<TensorPair, 1> qkv;
+  std::array<TensorPair, 3> qkv;  // GPT-2: only the first; Llama: queries, keys, values
   TensorPair projection;
   TensorPair norm2;
+  TensorPair gate;  // Llama
   TensorPair inner, outer;
 };
 
@@ -48,7 +52,7 @@ class TensorCursor {
 /// What a norm keeps of its input's rows.
 struct NormState {
   std::span<float> output;
-  std::span<float> mean;
+  std::span<float> mean;  // of layer norm
   std::span<float> inverse_deviation;
 };
 
@@ -61,6 +65,7 @@ struct LayerState {
   std::span<float> attention, log_sum_exp;
   std::span<float> middle;  // then its gradient
   NormState norm2;
+  std::span<float> gate;   // Llama: then its gradient
   std::span<float> inner;  // MLP before the activation, then its gradient
   std::span<float> activated;
 
@@ -71,7 +76,7 @@ struct LayerState {
 template <class Take>
 void lay_out_norm(NormState& state, const ModelShape& model, std::ptrdiff_t rows, Take take) {
   take(state.output, rows * model.width);
-  take(state.mean, rows);
+  if (model.family == ModelFamily::kGpt2) take(state.mean, rows);
   take(state.inverse_deviation, rows);
 }
 
@@ -79,7 +84,9 @@ void lay_out_norm(NormState& state, const ModelShape& model, std::ptrdiff_t rows
 struct LayerPass {
   const ModelShape& model;
   std::ptrdiff_t sequences;
-  std::ptrdiff_t context;  // rows of a sequence
+  std::ptrdiff_t context;             // rows of a sequence
+  std::ptrdiff_t first_position = 0;  // of each sequence
+  const RotaryTable& rotary;
   LayerTensors weights;
   LayerTensors gradients = {};  // of a backward
 
@@ -104,6 +111,11 @@ void norm_backward(const ModelShape& model, std::span<const float> output_gradie
                    std::span<const float> input, const NormState& state, const TensorPair& weights,
                    const TensorPair& gradients, std::span<float> input_gradient);
 
+/// From the input to qkv, as the attention reads it.
+void layer_before_attention(const LayerPass& pass, const LayerState& state);
+/// From the attention's output to the layer's.
+void layer_after_attention(const LayerPass& pass, const LayerState& state, std::span<float> output);
+/// The two with the attention between them.
 void layer_forward(const LayerPass& pass, const LayerState& state, std::span<float> output);
 void layer_backward_input(const LayerPass& pass, const LayerState& state, LayerScratch& scratch,
                           std::span<const float> output_gradient);
@@ -120,6 +132,7 @@ void LayerState::lay_out(const ModelShape& model, std::ptrdiff_t rows, Take take
   take(log_sum_exp, rows * model.heads);
   take(middle, rows * model.width);
   lay_out_norm(norm2, model, rows, take);
+  if (model.family == ModelFamily::kLlama) take(gate, rows * model.ffn_width);
   take(inner, rows * model.ffn_width);
   take(activated, rows * model.ffn_width);
 }

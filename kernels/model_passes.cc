@@ -20,6 +20,7 @@ LayerPass ModelStage::layer_pass(const StageBatch& batch, std::size_t layer) con
   return {.model = model_,
           .sequences = batch.sequences_,
           .context = model_.context,
+          .rotary = rotary_,
           .weights = weight_tensors_.layers[layer],
           .gradients = gradient_tensors_.layers[layer]};
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "core/rng.h"
@@ -76,18 +77,42 @@ std::size_t StageBatch::bytes() const {
 
 // ---- parameters
 
-Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice& slice) {
-  if (model.family != ModelFamily::kGpt2) return invalid("the model is not of the gpt2 family");
-  for (const int extent :
-       {model.layers, model.width, model.heads, model.ffn_width, model.context, model.vocabulary}) {
+namespace {
+
+Result<void> check_shape(const ModelShape& model) {
+  for (const int extent : {model.layers, model.width, model.heads, model.kv_heads, model.head_width,
+                           model.ffn_width, model.context, model.vocabulary}) {
     if (extent < 1) return invalid("every extent of the model must be at least 1");
   }
-  if (model.kv_heads != model.heads || model.heads * model.head_width != model.width) {
+  if (model.family == ModelFamily::kLlama) {
+    if (model.heads % model.kv_heads != 0) {
+      return invalid(fmt::format("{} query heads cannot share {} key-value heads evenly",
+                                 model.heads, model.kv_heads));
+    }
+    if (model.head_width % 2 != 0) {
+      return invalid(fmt::format(
+          "rotary positions turn pairs, so a head's width must be even, not {}", model.head_width));
+    }
+  } else if (model.kv_heads != model.heads ||
+             std::int64_t{model.heads} * model.head_width != model.width) {
     return invalid(
         fmt::format("GPT-2 attention needs heads x head width = width and as many key "
                     "as query heads, not {} x {}, width {}, {} key heads",
                     model.heads, model.head_width, model.width, model.kv_heads));
   }
+  return {};
+}
+
+/// Whether a matrix writes into the residual stream.
+bool is_residual(std::string_view name) {
+  return name.ends_with(".c_proj.weight") || name.ends_with(".o_proj.weight") ||
+         name.ends_with(".down_proj.weight");
+}
+
+}  // namespace
+
+Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice& slice) {
+  LH_TRY(check_shape(model));
   if (slice.first_layer < 0 || slice.end_layer < slice.first_layer ||
       slice.end_layer > model.layers) {
     return invalid(fmt::format("layers [{}, {}) are not layers of a model of {}", slice.first_layer,
@@ -100,6 +125,7 @@ Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice&
   stage.model_ = model;
   stage.slice_ = slice;
   stage.parameters_ = parameters_of(model, slice);
+  if (slice.end_layer > slice.first_layer) stage.rotary_ = make_rotary_table(model);
   const ModelParameter& last = stage.parameters_.back();
   stage.weights_.assign(last.offset + round_up_to_line(last.size), 0.0f);
   stage.gradients_ = stage.weights_;
@@ -117,7 +143,7 @@ ModelStage::Tensors ModelStage::tensors_of(std::span<float> storage) const {
   Tensors tensors;
   if (slice_.has_embedding) {
     tensors.token_table = cursor.next();
-    tensors.position_table = cursor.next();
+    if (model_.family == ModelFamily::kGpt2) tensors.position_table = cursor.next();
   }
   for (int layer = slice_.first_layer; layer < slice_.end_layer; ++layer) {
     tensors.layers.push_back(cursor.next_layer(model_.family));
@@ -158,8 +184,8 @@ void ModelStage::initialise_weights(std::uint64_t seed) {
       std::fill(values.begin(), values.end(), is_norm_weight ? 1.0f : 0.0f);
       continue;
     }
-    const bool is_residual = parameter.name.ends_with(".c_proj.weight");
-    const double deviation = is_residual ? 0.02 / std::sqrt(2.0 * model_.layers) : 0.02;
+    const double deviation =
+        is_residual(parameter.name) ? 0.02 / std::sqrt(2.0 * model_.layers) : 0.02;
     Rng rng(parameter.name, seed);
     for (float& value : values) value = static_cast<float>(deviation * nearly_normal(rng));
   }

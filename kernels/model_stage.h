@@ -1,5 +1,5 @@
-// One stage of GPT-2: layers [first, end), perhaps the embedding before and the head after them.
-// Weights, gradients and the arithmetic of forward and backward; no schedule, no messages.
+// One stage of GPT-2 or Llama: layers [first, end), perhaps the embedding before and the head after
+// them. Weights, gradients and the arithmetic of forward and backward; no schedule, no messages.
 //
 // The same code runs the whole model (one stage with everything) and any cut of it. A boundary
 // tensor passes between stages as computed, so a pipeline has the bits of the single stage.
@@ -80,8 +80,7 @@ class ModelStage {
   ModelStage(ModelStage&&) = default;
   ModelStage& operator=(ModelStage&&) = default;
 
-  /// Refuses (kInvalid) a shape that is not GPT-2's: heads x head width must be the width, and
-  /// there are no grouped key-value heads. Moves, never copies.
+  /// Refuses (kInvalid) a shape that its family cannot have. Moves, never copies.
   static Result<ModelStage> create(const ModelShape& model, const ModelSlice& slice);
 
   const ModelShape& model() const { return model_; }
@@ -144,6 +143,7 @@ class ModelStage {
   Tensors gradient_tensors_;
 
   // Workspace, shared by all micro-batches.
+  RotaryTable rotary_;
   LayerScratch scratch_;
   std::vector<float> logits_;  // [rows, vocabulary]
   enum class Logits { kNone, kValues, kGradient };
