@@ -37,10 +37,20 @@ class ModelDecoder {
   /// logits [vocabulary] of what follows the last one; good until the next call.
   std::span<const float> feed(std::span<const std::int32_t> tokens);
   /// Forgets everything read.
-  void reset() { size_ = 0; }
+  void reset();
 
  private:
+  /// All layers on the next tokens; the result's input is the last layer's output.
+  LayerState read(std::span<const std::int32_t> tokens);
+  LayerState lay_out(std::ptrdiff_t rows);
+  /// Appends the keys and values of each row.
+  void keep_keys(std::span<const float> qkv, std::vector<float>& cache) const;
+  void write_logits(const LayerState& state);
+
   ModelStage stage_;
+  std::vector<std::vector<float>> caches_;  // of each layer: [size_, keys and values of a row]
+  std::vector<float> storage_;              // of the rows that are being read
+  std::vector<float> logits_;
   int size_ = 0;
 };
 

@@ -113,7 +113,7 @@ void norm_backward(const ModelShape& model, std::span<const float> output_gradie
 
 /// From the input to qkv, as the attention reads it.
 void layer_before_attention(const LayerPass& pass, const LayerState& state);
-/// From the attention's output to the layer's.
+/// From the attention's output to the layer's, which may be written over its input.
 void layer_after_attention(const LayerPass& pass, const LayerState& state, std::span<float> output);
 /// The two with the attention between them.
 void layer_forward(const LayerPass& pass, const LayerState& state, std::span<float> output);

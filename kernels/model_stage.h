@@ -114,6 +114,7 @@ class ModelStage {
   void backward(StageBatch& batch, float loss_scale);
 
  private:
+  friend class ModelDecoder;
   ModelStage() = default;
 
   /// What parameters_of lists, by what it does: the weights, or the gradients.

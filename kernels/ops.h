@@ -235,7 +235,18 @@ struct AttentionBackward {
   std::span<const T> output_gradient;
   std::span<T> qkv_gradient;
 };
+/// Forward alone: queries of one sequence that follow `first_position` others, whose keys and
+/// values are kept. The rows of the output have the bits that attention_forward over all would give
+/// them.
+struct CachedAttention {
+  AttentionShape shape;  // one sequence; context: of the queries
+  ptrdiff_t first_position = 0;
+  std::span<const float> qkv;    // [context, qkv width], of which the queries are read
+  std::span<const float> cache;  // [first_position + context, keys and values of a row of qkv]
+  std::span<float> output;       // [context, width]
+};
 void attention_forward(const Attention<>& op);
+void attention_forward(const CachedAttention& op);
 void attention_backward(const AttentionBackward<>& op);
 
 // ---- GELU, tanh form: output = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
