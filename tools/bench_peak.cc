@@ -84,6 +84,7 @@ double median_cpu_seconds(int runs, const std::function<void()>& body) {
 double fp32_peak_flops([[maybe_unused]] int runs) {
 #if defined(__x86_64__)
   switch (supported_isas().back()) {
+    case Isa::kAvx512Bf16:
     case Isa::kAvx512:
       return double{kCount} * kChains * 32 / median_cpu_seconds(runs, run_avx512);
     case Isa::kAvx2:
@@ -97,7 +98,7 @@ double fp32_peak_flops([[maybe_unused]] int runs) {
 
 double bf16_peak_flops([[maybe_unused]] int runs) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bf16")) {
+  if (supported_isas().back() == Isa::kAvx512Bf16) {
     return double{kCount} * kChains * 64 / median_cpu_seconds(runs, run_bf16);
   }
 #endif
