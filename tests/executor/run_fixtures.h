@@ -67,6 +67,7 @@ struct RunOptions {
   std::vector<std::string> orders = {};  // of each stage, for family greedy
   bool tied = true;
   bool recompute = false;
+  Precision precision = Precision::kFp32;
   Codec activations = Codec::kNone;
   Codec gradients = Codec::kNone;
   /// The job leaves recomputation and codecs to the plan, with the floors above.
@@ -101,7 +102,7 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
       "model: {{family: gpt2, layers: {}, width: 16, heads: 2, context: 8, vocabulary: 16, "
       "tied_embedding: {}}}\n"
       "batch: {{global: {}, micro_batch: {}}}\n"
-      "precision: fp32\n"
+      "precision: {}\n"
       "recompute: {}\n"
       "compression: {{{}}}\n"
       "training:\n"
@@ -110,7 +111,7 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
       "  learning_rate: {{max: 2e-2, min: 2e-3, warm_up: 5}}\n"
       "  validation: {{every: {}, sequences: 6}}\n"
       "  checkpoints: {{every: {}, keep: 2}}\n",
-      layers, options.tied, batch, options.micro_batch,
+      layers, options.tied, batch, options.micro_batch, name_of(options.precision),
       options.is_auto ? "auto" : fmt::format("{}", options.recompute), compression, options.steps,
       options.validation_every, options.checkpoint_every);
   Result<Job> job = parse_job(spec.job_text, "job");
@@ -160,7 +161,8 @@ inline RunOutcome run_plainly(const RunSpec& spec, SequenceSource& train,
                               SequenceSource& validation) {
   const ModelShape& model = spec.job.model;
   const Training& training = *spec.job.training;
-  ModelStage stage = ModelStage::create(model, {0, model.layers, true, true}).value();
+  ModelStage stage =
+      ModelStage::create(model, {0, model.layers, true, true}, spec.job.precision).value();
   stage.initialise_weights(training.seed);
   std::vector<float> m(stage.weights().size()), v(m.size());
   const int b = spec.plan.micro_batch;
