@@ -168,6 +168,7 @@ std::optional<BenchFigure> compare(const Subject& subject, const Kind& kind,
     fmt::print(stderr, "  left out: {}\n", ours.error().message);
     return std::nullopt;
   }
+  fmt::print(stderr, "  ours: {:.3f} s CPU\n", *ours);
   const std::string settings =
       with.quick ? kind.settings : fmt::format("{} {}", kind.settings, kind.more_settings);
   PeerStep best;
