@@ -89,6 +89,13 @@ ModelShape read_model(const Cursor& at) {
         "change `heads`, or give `head_width`");
   }
   model.head_width = positive(head_width, kMaxWidth, std::max(1, model.width / model.heads));
+  if (model.family == ModelFamily::kLlama && model.head_width % 2 != 0 &&
+      (head_width.present() || model.width % model.heads == 0)) {
+    (head_width.present() ? head_width : at.key("heads"))
+        .fail(
+            fmt::format("rotary positions turn pairs: a head cannot be {} wide", model.head_width),
+            "make it even");
+  }
   const Cursor ffn_width = at.optional("ffn_width");
   if (model.family == ModelFamily::kLlama && !ffn_width.present()) {
     at.fail("a llama model needs `ffn_width` (Hugging Face's intermediate_size)");
