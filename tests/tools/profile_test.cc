@@ -179,8 +179,7 @@ TEST(CliProfile, writes_a_device_that_a_cluster_can_name) {
 
 TEST(CliProfile, a_llama_is_measured_as_one) {
   const TemporaryFolder folder;
-  folder.write("job.yaml",
-               fixtures::edited(kTinyJob, "gpt2, ", "llama, ffn_width: 24, kv_heads: 1, "));
+  folder.write("job.yaml", edited(kTinyJob, "gpt2, ", "llama, ffn_width: 24, kv_heads: 1, "));
   const RunResult run = run_longhaul(
       {"profile", "--job", "job.yaml", "--time", "0s", "-o", "mine.yaml"}, folder.path());
   EXPECT_EQ(run.status, 0) << run.err;
