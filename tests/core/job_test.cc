@@ -481,6 +481,7 @@ TEST(Job, what_the_folder_says_is_not_said_again) {
       {"golden/hugging_face/llama", "nowhere", "nowhere is no folder"},
       {"golden/hugging_face/llama", "golden", "golden has no config.json"},
       {"tests/golden/hugging_face/llama", "[a]", "`model.from` must be a text"},
+      {"tests/golden/hugging_face/llama", "\"\"", "this names none"},
   };
   for (const BadJob& bad : cases) {
     const Result<Job> job = parse_here(with(kFrom, bad.old, bad.replacement));
