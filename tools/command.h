@@ -21,6 +21,7 @@ void add_data_command(CLI::App& app, int& exit_status);
 void add_eval_command(CLI::App& app, int& exit_status);
 void add_generate_command(CLI::App& app, int& exit_status);
 void add_launch_command(CLI::App& app, int& exit_status);
+void add_model_command(CLI::App& app, int& exit_status);
 void add_plan_command(CLI::App& app, int& exit_status);
 void add_profile_command(CLI::App& app, int& exit_status);
 void add_report_command(CLI::App& app, int& exit_status);

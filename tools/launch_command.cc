@@ -17,6 +17,9 @@
 
 #include "core/file.h"
 #include "core/plan_choices.h"
+#include "executor/checkpoint/companion_files.h"
+#include "executor/checkpoint/hugging_face.h"
+#include "executor/checkpoint/model_source.h"
 #include "executor/emulation/emulated_transport.h"
 #include "executor/launch/rendezvous.h"
 #include "executor/launch/uv_process_host.h"
@@ -51,6 +54,7 @@ struct Options {
   std::string name;
   std::string runs = "runs";
   std::string resume;  // a run's folder
+  std::string from;    // a model's; empty: what the job says
   bool emulate = false;
   bool local = false;
   bool insecure = false;
@@ -139,6 +143,7 @@ class LaunchProcess {
     LH_TRY(prepare_emulation());
     LH_TRY(open_transport());
     LH_TRY(write_inputs());
+    LH_TRY(import_weights());
     LH_TRY(start());
     runtime_.run();
     return finish();
@@ -177,6 +182,7 @@ class LaunchProcess {
     LH_ASSIGN(PreparedRun prepared, prepare_run(*storage_, plan_, run_folder_.id(), spec_options));
     for (const Error& refused : prepared.refused) say("not used: " + refused.text());
     spec_ = std::move(prepared.spec);
+    if (!is_resumed) LH_TRY(open_weights());
     LH_TRY(open_data());
     RunMetrics::Options about = {
         fs::path(folder_).filename(), unix_start_, runtime_.loop().now(), {}};
@@ -211,6 +217,47 @@ class LaunchProcess {
     if (!is_loopback_address(address)) {
       say("warning: the metrics are open to all who can reach this address");
     }
+    return {};
+  }
+
+  /// Where the run begins with somebody's weights: that they are the job's model.
+  Result<void> open_weights() {
+    const std::string from = options_.from.empty() ? plan_.job.model_from : options_.from;
+    if (from.empty()) return {};
+    Result<ModelSource> source = open_model_source(*storage_, from);
+    if (!source) {
+      // Nothing has run yet: also what cannot be read is wrong input.
+      source.error().code = ErrorCode::kInvalid;
+      return std::unexpected(std::move(source).error());
+    }
+    source_ = *std::move(source);
+    LH_TRY(fit_source(*source_, spec_.job.model, plan_.job_path));
+    for (const std::string& note : source_->notes) say("note: " + note);
+    return {};
+  }
+
+  /// They become the run's checkpoint of step 0, which workers then resume from. Its term is 0, so
+  /// that one of step 0 that the run itself may write is another.
+  Result<void> import_weights() {
+    if (!source_) return {};
+    say(fmt::format("copying the weights of {}", source_->path));
+    const std::string root = checkpoints_root(folder_);
+    CheckpointManifest manifest;
+    manifest.seed = spec_.job.training->seed;
+    manifest.job_hash = spec_.job.hash;
+    manifest.data.batch = static_cast<std::uint64_t>(spec_.job.global_batch);
+    manifest.model = spec_.job.model;
+    LH_ASSIGN(const auto files,
+              import_model(*storage_, *source_, root + "/" + folder_name(manifest.id)));
+    for (const CheckpointFile& file : files)
+      manifest.files.push_back({file, {spec_.ranks[0].name}});
+    LH_TRY(write_manifest(*storage_, root, manifest));
+    if (!source_->companions.empty()) {
+      LH_TRY(
+          copy_companions(*storage_, source_->companions, folder_ + "/" + kCompanionsFolder, true));
+    }
+    spec_.resume = ResumePoint{manifest.id, files};
+    source_.reset();
     return {};
   }
 
@@ -253,7 +300,7 @@ class LaunchProcess {
     const std::string suffix = spec_.term == 1 ? "" : fmt::format("-term-{}", spec_.term);
     const std::string plan_path = folder_ + "/plan" + suffix + ".yaml";
     const std::string job_path = folder_ + "/job" + suffix + ".yaml";
-    LH_TRY(write_file(*storage_, job_path, plan_.job_text));
+    LH_TRY(write_file(*storage_, job_path, spec_.job_text));
     PlanFile copy = plan_.file;
     copy.job_path = path_from(plan_path, plan_.job_path);
     copy.cluster_path = path_from(plan_path, resolve_from(options_.plan, plan_.file.cluster_path));
@@ -569,6 +616,9 @@ class LaunchProcess {
       has_failed = true;
     };
     if (ending_->checkpoint_error) tell(*ending_->checkpoint_error);
+    if (ending.clean() && ending.committed == spec_.last_step && ending_->checkpoint) {
+      if (const auto written = write_model(); !written) tell(written.error());
+    }
     const auto timeline = write_file(*storage_, folder_ + "/timeline.json", report_->timeline());
     if (!timeline) tell(timeline.error());
     const auto result =
@@ -585,6 +635,21 @@ class LaunchProcess {
       return 128 + signal;
     }
     return has_failed ? 1 : 0;
+  }
+
+  /// The finished model for everybody else, in place of one that an earlier end has left.
+  Result<void> write_model() {
+    const std::string folder = folder_ + "/hugging-face";
+    LH_TRY(storage_->remove(folder + "/config.json"));  // from here on it is not whole
+    const std::string root = checkpoints_root(folder_);
+    LH_ASSIGN(const CheckpointManifest manifest,
+              read_manifest(*storage_, root, *ending_->checkpoint));
+    LH_ASSIGN(const ModelSource source,
+              open_checkpoint(*storage_, root + "/" + folder_name(manifest.id), manifest));
+    LH_TRY(write_hugging_face(*storage_, source, folder));
+    fmt::print("model       {}\n", folder);
+    std::fflush(stdout);
+    return {};
   }
 
   /// The first cause was said when it came; here is what became of that worker, and where it was.
@@ -628,6 +693,7 @@ class LaunchProcess {
   RunFolder run_folder_;
   std::string folder_;  // its path
   RunSpec spec_;
+  std::optional<ModelSource> source_;  // of the first weights, until they are imported
   std::unique_ptr<SequenceSource> train_, validation_;
   SharedMemory memory_;
   AsioRuntime runtime_;
@@ -668,6 +734,12 @@ void add_launch_command(CLI::App& app, int& exit_status) {
                    "go on with the run in this folder, from its newest checkpoint; the plan may "
                    "be another one")
       ->excludes(name);
+  command
+      ->add_option(
+          "--from", options->from,
+          "begin with the weights of this model: a Hugging Face folder, a run, a "
+          "checkpoint or a model file of llm.c; else those that the job names, or fresh ones")
+      ->excludes("--resume");
   CLI::Option* emulate = command->add_flag(
       "--emulate", options->emulate,
       "run all workers on this machine, with the links and at the speed of the plan's devices");

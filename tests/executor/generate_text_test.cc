@@ -361,7 +361,7 @@ TEST_P(GenerateFolder, a_hugging_face_folder_gives_the_text_of_its_checkpoint) {
   write_step(10);
   const auto manifest = read_manifest(*storage_, at("run/checkpoints"), {.term = 1, .step = 10});
   ASSERT_TRUE(manifest);
-  ASSERT_TRUE(write_hugging_face(*storage_, *manifest, checkpoint_at(10), at("hf")));
+  ASSERT_TRUE(fixtures::write_folder(*storage_, *manifest, checkpoint_at(10), at("hf")));
   auto model = load(at("hf"));
   ASSERT_TRUE(model) << model.error().text();
   EXPECT_EQ(text_of(std::move(model->stage)), text_of(tiny_stage(10)));
@@ -410,7 +410,7 @@ TEST_P(GenerateFolder, a_broken_hugging_face_folder_leaves_nothing_behind) {
   EXPECT_TRUE(refusal(at("hf")).contains("only gpt2 folders"));
   replace(at("hf/config.json"), "{");
   EXPECT_TRUE(refusal(at("hf")).contains("config.json"));
-  replace(at("hf/config.json"), hugging_face_config(tiny_model()));
+  replace(at("hf/config.json"), hugging_face_config(tiny_model(), "float32"));
   EXPECT_TRUE(refusal(at("hf")).contains("model.safetensors"));
   replace(at("hf/model.safetensors"), "no tensors");
   EXPECT_TRUE(refusal(at("hf")).contains("model.safetensors"));
@@ -429,7 +429,7 @@ TEST_P(GenerateFolder, a_changed_manifest_is_refused) {
   manifest.model.context = 1 << 24;
   replace(path, manifest_text(manifest));
   EXPECT_TRUE(refusal(checkpoint_at(10)).contains("embedding.safetensors has "));
-  // Another family than that of the files.
+  // Another family's tensors are not there.
   manifest = parse_manifest(text, path).value();
   manifest.model.family = ModelFamily::kLlama;
   replace(path, manifest_text(manifest));
