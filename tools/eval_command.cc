@@ -84,7 +84,7 @@ Result<std::vector<std::uint32_t>> bytes_of_tokens(Storage& storage, TokenizerCh
 }
 
 /// Until all are done, or a signal comes.
-Result<double> evaluate(Evaluator& evaluator, const EvalData& data, std::int64_t sequences) {
+Result<double> evaluate(ModelEvaluator& evaluator, const EvalData& data, std::int64_t sequences) {
   EvalProgress progress(sequences);
   std::int64_t left = sequences;
   for (const auto& source : data.sources) {
@@ -183,7 +183,7 @@ Result<void> eval(EvalArguments arguments) {
                                      : std::min(arguments.sequences, report.sequences_all);
   const std::int64_t rows_fit = std::max(1, kRows / shape.context);
   const std::int64_t micro_batch = arguments.micro_batch > 0 ? arguments.micro_batch : rows_fit;
-  Evaluator evaluator(model.stage, static_cast<int>(std::min(micro_batch, sequences)),
+  ModelEvaluator evaluator(model.stage, static_cast<int>(std::min(micro_batch, sequences)),
                       std::move(bytes).value_or(std::vector<std::uint32_t>()));
   LH_ASSIGN(report.seconds, evaluate(evaluator, data, sequences));
   report.done = evaluator.result();
