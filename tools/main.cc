@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   longhaul::add_report_command(app, exit_status);
   longhaul::add_agent_command(app, exit_status);
   longhaul::add_generate_command(app, exit_status);
+  longhaul::add_eval_command(app, exit_status);
   longhaul::add_worker_command(app, exit_status);
   try {
     // CLI11 takes the arguments from the back.

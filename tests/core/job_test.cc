@@ -124,12 +124,12 @@ TEST(Job, auto_allows_what_is_as_fine) {
 }
 
 TEST(Job, the_shipped_jobs_load) {
-  for (const std::string name : {"demo-gpt", "gpt2-small", "gpt3-xl", "llama-1b"}) {
+  for (const std::string name : {"demo-gpt", "demo-llama", "gpt2-small", "gpt3-xl", "llama-1b"}) {
     const Result<Job> job =
         load_job(std::string(LONGHAUL_SOURCE_DIR) + "/configs/jobs/" + name + ".yaml");
     ASSERT_TRUE(job) << job.error().text();
     EXPECT_EQ(job->name, name);
-    EXPECT_EQ(job->training.has_value(), name == "demo-gpt");  // the one that the demo launches
+    EXPECT_EQ(job->training.has_value(), name.starts_with("demo"));  // those that can be launched
   }
 }
 
