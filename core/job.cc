@@ -32,7 +32,8 @@ void refuse_dropout(const Cursor& at) {
   if (dropout.number() != 0) dropout.fail("dropout is always 0 here", "leave `dropout` out");
 }
 
-/// The shape of the model in the folder `from`. Only the context may be given beside it.
+/// The shape of the model in the folder `from`; empty: the file is wrong already. Only the context
+/// may be given beside it.
 ModelShape read_model_from(const Cursor& at, const std::string& from) {
   for (const char* const key :
        {"family", "layers", "width", "heads", "kv_heads", "head_width", "ffn_width", "vocabulary",
@@ -43,22 +44,24 @@ ModelShape read_model_from(const Cursor& at, const std::string& from) {
                  "leave it out; only `context` may be given, and be less");
     }
   }
-  ModelShape model;
-  const Result<HuggingFaceConfig> config = load_hugging_face_config(from);
-  if (!config) {
-    const Error& why = config.error();
+  refuse_dropout(at);
+  const Cursor context = at.optional("context");
+  Result<HuggingFaceConfig> config = invalid("");
+  if (!from.empty()) config = load_hugging_face_config(from);
+  if (config) {
+    ModelShape model = config->model;
+    model.context =
+        static_cast<int>(context.integer({.min = 1, .max = model.context}, model.context));
+    return model;
+  }
+  if (const Error& why = config.error(); !why.message.empty()) {
     const std::string place = why.place.file.empty() ? "" : why.place.text() + ": ";
     at.key("from").fail(place + why.message, why.hint);
-    model.layers = model.width = model.heads = model.kv_heads = model.head_width = 1;
-    model.ffn_width = model.context = model.vocabulary = 1;
-    at.optional("context");
-  } else {
-    model = config->model;
-    model.context = static_cast<int>(
-        at.optional("context").integer({.min = 1, .max = model.context}, model.context));
   }
-  refuse_dropout(at);
-  return model;
+  ModelShape nothing;  // but sound, for what the rest of the file is held against
+  nothing.layers = nothing.width = nothing.heads = nothing.kv_heads = nothing.head_width = 1;
+  nothing.ffn_width = nothing.context = nothing.vocabulary = 1;
+  return nothing;
 }
 
 ModelShape read_model(const Cursor& at) {
@@ -223,7 +226,9 @@ Result<Job> read_job(ConfigFile file) {
   const Cursor from = model.is_map() ? model.optional("from") : model;
   if (model.is_map() && from.present()) {
     const std::filesystem::path folder = std::filesystem::path(file.name()).parent_path();
-    job.model_from = (folder / from.text()).lexically_normal().string();
+    const std::string name = from.text();
+    if (from.is_scalar() && name.empty()) from.fail("the model is a folder, and this names none");
+    if (!name.empty()) job.model_from = (folder / name).lexically_normal().string();
     job.model = read_model_from(model, job.model_from);
     // Another model in the folder is another job.
     job.hash = hash_text(file.text() + model_text(job.model));

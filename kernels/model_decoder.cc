@@ -50,6 +50,7 @@ LayerState ModelDecoder::read(std::span<const std::int32_t> tokens) {
                                                 ? weights.position_table
                                                 : weights.position_table.subspan(position),
                           .output = state.input});
+  stage_.rotary_.cover(size_ + static_cast<int>(rows));
   for (std::size_t layer = 0; layer < weights.layers.size(); ++layer) {
     const LayerPass pass = {.model = model(),
                             .sequences = 1,

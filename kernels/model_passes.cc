@@ -34,6 +34,7 @@ void ModelStage::forward(StageBatch& batch) {
                             .position_table = weight_tensors_.position_table,
                             .output = batch.input()});
   }
+  if (!batch.layers_.empty()) rotary_.cover(model_.context);
   for (std::size_t layer = 0; layer < batch.layers_.size(); ++layer) {
     layer_forward(layer_pass(batch, layer), batch.layers_[layer], batch.output_of(layer));
   }

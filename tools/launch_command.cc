@@ -239,6 +239,8 @@ class LaunchProcess {
   /// They become the run's checkpoint of step 0, which workers then resume from. Its term is 0, so
   /// that one of step 0 that the run itself may write is another.
   Result<void> import_weights() {
+    if (!options_.resume.empty()) return {};
+    LH_TRY(keep_companions());
     if (!source_) return {};
     say(fmt::format("copying the weights of {}", source_->path));
     const std::string root = checkpoints_root(folder_);
@@ -249,15 +251,25 @@ class LaunchProcess {
     manifest.model = spec_.job.model;
     LH_ASSIGN(const auto files,
               import_model(*storage_, *source_, root + "/" + folder_name(manifest.id)));
-    for (const CheckpointFile& file : files)
+    for (const CheckpointFile& file : files) {
       manifest.files.push_back({file, {spec_.ranks[0].name}});
-    LH_TRY(write_manifest(*storage_, root, manifest));
-    if (!source_->companions.empty()) {
-      LH_TRY(
-          copy_companions(*storage_, source_->companions, folder_ + "/" + kCompanionsFolder, true));
     }
+    LH_TRY(write_manifest(*storage_, root, manifest));
     spec_.resume = ResumePoint{manifest.id, files};
     source_.reset();
+    return {};
+  }
+
+  /// The tokenizer of the model that the run begins with, else the data's: for whoever gets the
+  /// finished model.
+  Result<void> keep_companions() {
+    const std::string folder = folder_ + "/" + kCompanionsFolder;
+    if (source_ && !source_->companions.empty()) {
+      LH_ASSIGN(const bool has_tokenizer,
+                copy_companions(*storage_, source_->companions, folder, true));
+      if (has_tokenizer) return {};
+    }
+    LH_TRY(copy_companions(*storage_, spec_.data_folder, folder, false));
     return {};
   }
 

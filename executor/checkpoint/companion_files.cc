@@ -9,16 +9,22 @@ namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 constexpr const char* kConfig = "config.json";
-constexpr const char* kNames[] = {kConfig,
-                                  "generation_config.json",
-                                  "tokenizer.json",
-                                  "tokenizer_config.json",
-                                  "vocab.json",
-                                  "merges.txt",
-                                  "special_tokens_map.json",
-                                  "added_tokens.json",
-                                  "tokenizer.model",  // SentencePiece, of older Llamas
-                                  "chat_template.jinja"};
+struct Companion {
+  const char* name;
+  bool is_tokenizer = false;  // by itself: the others only add to one
+};
+constexpr Companion kCompanions[] = {
+    {kConfig},
+    {"generation_config.json"},
+    {"tokenizer.json", true},
+    {"tokenizer_config.json"},
+    {"vocab.json", true},
+    {"merges.txt"},
+    {"special_tokens_map.json"},
+    {"added_tokens.json"},
+    {"tokenizer.model", true},  // SentencePiece, of older Llamas
+    {"chat_template.jinja"},
+};
 
 Result<void> copy_file(Storage& storage, const std::string& from, const std::string& to) {
   LH_ASSIGN(const auto source, storage.open(from));
@@ -45,17 +51,19 @@ Result<std::string> companions_of(Storage& storage, const std::string& folder) {
   return std::string();
 }
 
-Result<void> copy_companions(Storage& storage, const std::string& from, const std::string& to,
+Result<bool> copy_companions(Storage& storage, const std::string& from, const std::string& to,
                              bool config) {
-  for (const char* const name : kNames) {
+  bool has_tokenizer = false;
+  for (const auto& [name, is_tokenizer] : kCompanions) {
     if (name == kConfig && !config) continue;
     const std::string path = from + "/" + name;
     LH_ASSIGN(const EntryKind kind, storage.kind(path));
     if (kind != EntryKind::kFile) continue;
     LH_TRY(make_folders(storage, to));
     LH_TRY(copy_file(storage, path, to + "/" + name));
+    has_tokenizer = has_tokenizer || is_tokenizer;
   }
-  return {};
+  return has_tokenizer;
 }
 
 }  // namespace longhaul

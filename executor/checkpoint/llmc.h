@@ -25,8 +25,8 @@ namespace longhaul {
 /// is not as long as its header says.
 Result<ModelSource> open_llmc(Storage& storage, const std::string& path);
 
-/// `dtype`: "float32" or "bfloat16". Error (kInvalid): a model that the format cannot say, or a file
-/// that is at `path` already.
+/// `dtype`: "float32" or "bfloat16". Error (kInvalid): a model that the format cannot say, or a
+/// file that is at `path` already.
 Result<void> write_llmc(Storage& storage, const ModelSource& source, const std::string& path,
                         const std::string& dtype);
 

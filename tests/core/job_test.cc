@@ -124,12 +124,12 @@ TEST(Job, auto_allows_what_is_as_fine) {
 }
 
 TEST(Job, the_shipped_jobs_load) {
-  for (const std::string name : {"demo-gpt", "gpt2-small", "gpt3-xl", "llama-1b"}) {
+  for (const std::string name : {"demo-gpt", "demo-llama", "gpt2-small", "gpt3-xl", "llama-1b"}) {
     const Result<Job> job =
         load_job(std::string(LONGHAUL_SOURCE_DIR) + "/configs/jobs/" + name + ".yaml");
     ASSERT_TRUE(job) << job.error().text();
     EXPECT_EQ(job->name, name);
-    EXPECT_EQ(job->training.has_value(), name == "demo-gpt");  // the one that the demo launches
+    EXPECT_EQ(job->training.has_value(), name.starts_with("demo"));  // those that can be launched
   }
 }
 
@@ -481,6 +481,7 @@ TEST(Job, what_the_folder_says_is_not_said_again) {
       {"golden/hugging_face/llama", "nowhere", "nowhere is no folder"},
       {"golden/hugging_face/llama", "golden", "golden has no config.json"},
       {"tests/golden/hugging_face/llama", "[a]", "`model.from` must be a text"},
+      {"tests/golden/hugging_face/llama", "\"\"", "this names none"},
   };
   for (const BadJob& bad : cases) {
     const Result<Job> job = parse_here(with(kFrom, bad.old, bad.replacement));

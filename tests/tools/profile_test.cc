@@ -177,6 +177,15 @@ TEST(CliProfile, writes_a_device_that_a_cluster_can_name) {
   EXPECT_TRUE(kind.source.contains("longhaul profile on layers of tiny")) << kind.source;
 }
 
+TEST(CliProfile, a_llama_is_measured_as_one) {
+  const TemporaryFolder folder;
+  folder.write("job.yaml", edited(kTinyJob, "gpt2, ", "llama, ffn_width: 24, kv_heads: 1, "));
+  const RunResult run = run_longhaul(
+      {"profile", "--job", "job.yaml", "--time", "0s", "-o", "mine.yaml"}, folder.path());
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_TRUE(read_text(folder / "mine.yaml").contains("on layers of tiny"));
+}
+
 TEST(CliProfile, the_model_of_no_job_is_the_demos) {
   const TemporaryFolder folder;
   const Result<Job> demo = load_job(LONGHAUL_SOURCE_DIR "/configs/jobs/demo-gpt.yaml");
