@@ -16,10 +16,11 @@
 
 #include "core/quantity.h"
 #include "executor/run/evaluation.h"
+#include "executor/run/model_loader.h"
 #include "executor/storage/real_storage.h"
 #include "tools/command.h"
 #include "tools/eval_data.h"
-#include "tools/model_inputs.h"
+#include "tools/model_tokenizer.h"
 #include "tools/run_folder.h"
 #include "tools/tables.h"
 
@@ -163,7 +164,7 @@ Result<void> eval(EvalArguments arguments) {
   const InterruptFlag interrupt;
   EvalReport report;
   LH_ASSIGN(report.data, data_of(storage, arguments));
-  LH_ASSIGN(LoadedModel model, load_model_here(storage, arguments.model));
+  LH_ASSIGN(LoadedModel model, load_model(storage, arguments.model));
   report.model = model.source;
   const ModelShape shape = model.stage.model();
   report.context = shape.context;
@@ -173,7 +174,7 @@ Result<void> eval(EvalArguments arguments) {
   report.part = data.part;
   report.bigram_loss = data.bigram_loss;
   report.sequences_all = data.sequences();
-  arguments.tokenizer.model = arguments.model;
+  arguments.tokenizer.model = model.companions.empty() ? arguments.model : model.companions;
   arguments.tokenizer.vocabulary = shape.vocabulary;
   auto bytes = bytes_of_tokens(storage, arguments.tokenizer, data);
   if (!bytes) fmt::print(stderr, "note: no bits a byte: {}\n", bytes.error().message);
@@ -212,7 +213,7 @@ void add_eval_command(CLI::App& app, int& exit_status) {
   const auto arguments = std::make_shared<EvalArguments>();  // owned by the callback below
   command
       ->add_option("model", arguments->model,
-                   "a run (runs/NAME), a checkpoint, or a Hugging Face folder")
+                   "a run (runs/NAME), a checkpoint, a Hugging Face folder or a file of llm.c")
       ->required();
   command->add_option("--data", arguments->data,
                       "folder of `data prepare`, or a file of tokens; without it, a run's own");

@@ -16,10 +16,11 @@
 #include <vector>
 
 #include "core/quantity.h"
+#include "executor/run/model_loader.h"
 #include "executor/run/text_generator.h"
 #include "executor/storage/real_storage.h"
 #include "tools/command.h"
-#include "tools/model_inputs.h"
+#include "tools/model_tokenizer.h"
 #include "tools/tables.h"
 
 namespace longhaul {
@@ -154,9 +155,9 @@ Result<void> generate(const GenerateArguments& arguments) {
   RealStorage storage;
   const InterruptFlag interrupt;
   LH_ASSIGN(std::string prompt, prompt_of(storage, arguments));
-  LH_ASSIGN(LoadedModel model, load_model_here(storage, arguments.folder));
+  LH_ASSIGN(LoadedModel model, load_model(storage, arguments.folder));
   TokenizerChoice choice = arguments.tokenizer;
-  choice.model = arguments.folder;
+  choice.model = model.companions.empty() ? arguments.folder : model.companions;
   choice.vocabulary = model.stage.model().vocabulary;
   LH_ASSIGN(const auto tokenizer, choose_tokenizer(storage, choice));
   for (const std::string& note : model.notes) fmt::print(stderr, "note: {}\n", note);
@@ -231,7 +232,7 @@ void add_generate_command(CLI::App& app, int& exit_status) {
   const auto arguments = std::make_shared<GenerateArguments>();  // owned by the callback below
   command
       ->add_option("folder", arguments->folder,
-                   "a run (runs/NAME), a checkpoint, or a Hugging Face folder")
+                   "a run (runs/NAME), a checkpoint, a Hugging Face folder or a file of llm.c")
       ->required();
   CLI::Option* const prompt =
       command->add_option("--prompt", arguments->prompt, "text to be continued");

@@ -83,7 +83,7 @@ class GenerateCli : public testing::Test {
 
 TEST_F(GenerateCli, prints_the_prompt_and_the_tokens_that_the_model_chooses) {
   write_run();
-  auto model = load_model(storage_, folder_ / "run", folder_ / "scratch");
+  auto model = load_model(storage_, folder_ / "run");
   ASSERT_TRUE(model) << model.error().text();
   TextGenerator generator(std::move(model->stage), 256, {});
   std::vector<Token> tokens = {'I', 'n', ' '};

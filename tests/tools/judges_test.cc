@@ -76,5 +76,23 @@ INSTANTIATE_TEST_SUITE_P(, ModelJudgesSlowRelease,
                            return name;
                          });
 
+class GenerateJudgesSlowRelease : public JudgesSlowRelease,
+                                  public testing::WithParamInterface<const char*> {};
+
+TEST_P(GenerateJudgesSlowRelease, continues_texts_as_transformers_do) {
+  judge("generate_judge.py", GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(, GenerateJudgesSlowRelease, testing::Values("gpt2", "llama", "trained"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(JudgesSlowRelease, tensorboard_reads_event_files) {
+  judge("tensorboard_judge.py");
+}
+
+TEST_F(JudgesSlowRelease, prometheus_reads_the_metrics) {
+  judge("prometheus_judge.py");
+}
+
 }  // namespace
 }  // namespace longhaul

@@ -1,9 +1,7 @@
-#include "tools/model_inputs.h"
+#include "tools/model_tokenizer.h"
 
 #include <fmt/core.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <utility>
 
 namespace longhaul {
@@ -16,31 +14,6 @@ constexpr std::int64_t kGpt2Vocabulary = 50257;
 bool is_padded(std::int64_t vocabulary, std::int64_t from) {
   return vocabulary >= from && vocabulary < from + 128;
 }
-
-/// A folder that goes away with its owner.
-class ScratchFolder {
- public:
-  static Result<ScratchFolder> make() {
-    std::error_code error;
-    const auto temporary = std::filesystem::temp_directory_path(error);
-    std::string path = (temporary / "longhaul-model-XXXXXX").string();
-    if (error || mkdtemp(path.data()) == nullptr) {
-      return failed(fmt::format("cannot make a folder in {}", temporary.string()),
-                    "set TMPDIR to a folder with room for the model");
-    }
-    return ScratchFolder(std::move(path));
-  }
-  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  explicit ScratchFolder(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
 
 Result<std::unique_ptr<Tokenizer>> load_gpt2(Storage& storage, const TokenizerChoice& choice) {
   if (!choice.tables.empty()) return load_gpt2_tokenizer(storage, choice.tables);
@@ -56,11 +29,6 @@ Result<std::unique_ptr<Tokenizer>> load_gpt2(Storage& storage, const TokenizerCh
 }
 
 }  // namespace
-
-Result<LoadedModel> load_model_here(Storage& storage, const std::string& folder) {
-  LH_ASSIGN(const ScratchFolder scratch, ScratchFolder::make());
-  return load_model(storage, folder, scratch.path());
-}
 
 Result<std::unique_ptr<Tokenizer>> choose_tokenizer(Storage& storage,
                                                     const TokenizerChoice& choice) {

@@ -1,4 +1,4 @@
-// What commands that use a trained model have in common: the model and its tokenizer.
+// The tokenizer of a trained model, for the commands that use one.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,9 @@
 
 #include "core/result.h"
 #include "executor/data/tokenizer.h"
-#include "executor/run/model_loader.h"
 #include "executor/storage/storage.h"
 
 namespace longhaul {
-
-/// load_model with a scratch folder of its own.
-Result<LoadedModel> load_model_here(Storage& storage, const std::string& folder);
 
 struct TokenizerChoice {
   std::string name;             // bytes or gpt2; empty: the vocabulary tells
