@@ -17,9 +17,6 @@
 
 #include "core/file.h"
 #include "core/plan_choices.h"
-#include "executor/checkpoint/companion_files.h"
-#include "executor/checkpoint/hugging_face.h"
-#include "executor/checkpoint/model_source.h"
 #include "executor/emulation/emulated_transport.h"
 #include "executor/launch/rendezvous.h"
 #include "executor/launch/uv_process_host.h"
@@ -31,6 +28,7 @@
 #include "kernels/cpu/cpu_compute_queue.h"
 #include "tools/command.h"
 #include "tools/join_file.h"
+#include "tools/launch_model.h"
 #include "tools/launch_setup.h"
 #include "tools/run_folder.h"
 #include "tools/run_logs.h"
@@ -182,7 +180,12 @@ class LaunchProcess {
     LH_ASSIGN(PreparedRun prepared, prepare_run(*storage_, plan_, run_folder_.id(), spec_options));
     for (const Error& refused : prepared.refused) say("not used: " + refused.text());
     spec_ = std::move(prepared.spec);
-    if (!is_resumed) LH_TRY(open_weights());
+    if (!is_resumed) {
+      LH_ASSIGN(source_, open_first_model(*storage_, plan_, options_.from));
+      if (source_) {
+        for (const std::string& note : source_->notes) say("note: " + note);
+      }
+    }
     LH_TRY(open_data());
     RunMetrics::Options about = {
         fs::path(folder_).filename(), unix_start_, runtime_.loop().now(), {}};
@@ -220,56 +223,14 @@ class LaunchProcess {
     return {};
   }
 
-  /// Where the run begins with somebody's weights: that they are the job's model.
-  Result<void> open_weights() {
-    const std::string from = options_.from.empty() ? plan_.job.model_from : options_.from;
-    if (from.empty()) return {};
-    Result<ModelSource> source = open_model_source(*storage_, from);
-    if (!source) {
-      // Nothing has run yet: also what cannot be read is wrong input.
-      source.error().code = ErrorCode::kInvalid;
-      return std::unexpected(std::move(source).error());
-    }
-    source_ = *std::move(source);
-    LH_TRY(fit_source(*source_, spec_.job.model, plan_.job_path));
-    for (const std::string& note : source_->notes) say("note: " + note);
-    return {};
-  }
-
-  /// They become the run's checkpoint of step 0, which workers then resume from. Its term is 0, so
-  /// that one of step 0 that the run itself may write is another.
+  /// What the workers resume from, where the run begins with somebody's weights.
   Result<void> import_weights() {
     if (!options_.resume.empty()) return {};
-    LH_TRY(keep_companions());
+    LH_TRY(keep_companions(*storage_, source_, spec_.data_folder, folder_));
     if (!source_) return {};
     say(fmt::format("copying the weights of {}", source_->path));
-    const std::string root = checkpoints_root(folder_);
-    CheckpointManifest manifest;
-    manifest.seed = spec_.job.training->seed;
-    manifest.job_hash = spec_.job.hash;
-    manifest.data.batch = static_cast<std::uint64_t>(spec_.job.global_batch);
-    manifest.model = spec_.job.model;
-    LH_ASSIGN(const auto files,
-              import_model(*storage_, *source_, root + "/" + folder_name(manifest.id)));
-    for (const CheckpointFile& file : files) {
-      manifest.files.push_back({file, {spec_.ranks[0].name}});
-    }
-    LH_TRY(write_manifest(*storage_, root, manifest));
-    spec_.resume = ResumePoint{manifest.id, files};
+    LH_ASSIGN(spec_.resume, import_first_model(*storage_, *source_, spec_, folder_));
     source_.reset();
-    return {};
-  }
-
-  /// The tokenizer of the model that the run begins with, else the data's: for whoever gets the
-  /// finished model.
-  Result<void> keep_companions() {
-    const std::string folder = folder_ + "/" + kCompanionsFolder;
-    if (source_ && !source_->companions.empty()) {
-      LH_ASSIGN(const bool has_tokenizer,
-                copy_companions(*storage_, source_->companions, folder, true));
-      if (has_tokenizer) return {};
-    }
-    LH_TRY(copy_companions(*storage_, spec_.data_folder, folder, false));
     return {};
   }
 
@@ -627,7 +588,12 @@ class LaunchProcess {
       has_failed = true;
     };
     if (ending.clean() && ending.committed == spec_.last_step && ending_->checkpoint) {
-      if (const auto written = write_model(); !written) tell(written.error());
+      const auto written = write_finished_model(*storage_, folder_, *ending_->checkpoint);
+      if (written) {
+        fmt::print("model       {}\n", *written);
+      } else {
+        tell(written.error());
+      }
     }
     fmt::print("timeline    {}/timeline.json\nrun         {}\n", folder_, folder_);
     std::fflush(stdout);
@@ -648,21 +614,6 @@ class LaunchProcess {
       return 128 + signal;
     }
     return has_failed ? 1 : 0;
-  }
-
-  /// The finished model for everybody else, in place of one that an earlier end has left.
-  Result<void> write_model() {
-    const std::string folder = folder_ + "/hugging-face";
-    LH_TRY(storage_->remove(folder + "/config.json"));  // from here on it is not whole
-    const std::string root = checkpoints_root(folder_);
-    LH_ASSIGN(const CheckpointManifest manifest,
-              read_manifest(*storage_, root, *ending_->checkpoint));
-    LH_ASSIGN(const ModelSource source,
-              open_checkpoint(*storage_, root + "/" + folder_name(manifest.id), manifest));
-    LH_TRY(write_hugging_face(*storage_, source, folder));
-    fmt::print("model       {}\n", folder);
-    std::fflush(stdout);
-    return {};
   }
 
   /// The first cause was said when it came; here is what became of that worker, and where it was.

@@ -11,10 +11,13 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 constexpr const char* kConfig = "config.json";
 struct Companion {
   const char* name;
-  bool is_tokenizer = false;  // by itself: the others only add to one
+  bool is_tokenizer = false;     // by itself: the others only add to one
+  const char* copied = nullptr;  // name of the copy, where that is another one
 };
 constexpr Companion kCompanions[] = {
     {kConfig},
+    {"encoder.json", true, "vocab.json"},  // GPT-2's first names, under which data may have them
+    {"vocab.bpe", false, "merges.txt"},
     {"generation_config.json"},
     {"tokenizer.json", true},
     {"tokenizer_config.json"},
@@ -54,13 +57,13 @@ Result<std::string> companions_of(Storage& storage, const std::string& folder) {
 Result<bool> copy_companions(Storage& storage, const std::string& from, const std::string& to,
                              bool config) {
   bool has_tokenizer = false;
-  for (const auto& [name, is_tokenizer] : kCompanions) {
+  for (const auto& [name, is_tokenizer, copied] : kCompanions) {
     if (name == kConfig && !config) continue;
     const std::string path = from + "/" + name;
     LH_ASSIGN(const EntryKind kind, storage.kind(path));
     if (kind != EntryKind::kFile) continue;
     LH_TRY(make_folders(storage, to));
-    LH_TRY(copy_file(storage, path, to + "/" + name));
+    LH_TRY(copy_file(storage, path, to + "/" + (copied == nullptr ? name : copied)));
     has_tokenizer = has_tokenizer || is_tokenizer;
   }
   return has_tokenizer;

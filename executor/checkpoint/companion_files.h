@@ -17,7 +17,8 @@ Result<std::string> companions_of(Storage& storage, const std::string& folder);
 
 /// Copies the tokenizer's files and generation_config.json, and with `config` the config.json, as
 /// far as `from` has them, and answers whether a tokenizer was among them. `to` is made when there
-/// is something to copy; files of these names that are there already are replaced.
+/// is something to copy; files of these names that are there already are replaced. GPT-2's
+/// encoder.json and vocab.bpe become vocab.json and merges.txt.
 Result<bool> copy_companions(Storage& storage, const std::string& from, const std::string& to,
                              bool config);
 

@@ -273,13 +273,6 @@ Result<ModelSource> open_hugging_face(Storage& storage, const std::string& folde
   return source;
 }
 
-Result<HuggingFaceImport> read_hugging_face(Storage& storage, const std::string& folder,
-                                            const std::string& checkpoint_folder) {
-  LH_ASSIGN(const ModelSource source, open_hugging_face(storage, folder));
-  LH_ASSIGN(auto files, import_model(storage, source, checkpoint_folder));
-  return HuggingFaceImport{source.model, std::move(files), source.notes};
-}
-
 Result<void> write_hugging_face(Storage& storage, const ModelSource& source,
                                 const std::string& folder, const HuggingFaceOptions& options) {
   const ModelShape& model = source.model;

@@ -17,7 +17,6 @@
 
 #include "core/job.h"
 #include "core/result.h"
-#include "executor/checkpoint/layer_files.h"
 #include "executor/checkpoint/model_source.h"
 #include "executor/storage/storage.h"
 
@@ -34,15 +33,6 @@ struct HuggingFaceOptions {
 /// `folder` must not have a config.json yet.
 Result<void> write_hugging_face(Storage& storage, const ModelSource& source,
                                 const std::string& folder, const HuggingFaceOptions& options = {});
-
-struct HuggingFaceImport {
-  ModelShape model;
-  std::vector<CheckpointFile> files;  // in model order, as a manifest has them
-  std::vector<std::string> notes;     // what was left out or changed, one sentence each
-};
-/// open_hugging_face() and import_model() in one.
-Result<HuggingFaceImport> read_hugging_face(Storage& storage, const std::string& folder,
-                                            const std::string& checkpoint_folder);
 
 // ---- the JSON files
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/hugging_face_config.h"
+#include "executor/checkpoint/companion_files.h"
 #include "executor/checkpoint/safetensors.h"
 #include "executor/storage/real_storage.h"
 #include "executor/storage/sim_storage.h"
@@ -33,6 +34,19 @@ using fixtures::write_checkpoint;
 using fixtures::write_folder;
 
 constexpr const char* kCheckpoint = "c/term-000001-step-000000010";
+
+struct HuggingFaceImport {
+  ModelShape model;
+  std::vector<CheckpointFile> files;
+  std::vector<std::string> notes;
+};
+/// A folder as the files of a checkpoint.
+Result<HuggingFaceImport> read_hugging_face(Storage& storage, const std::string& folder,
+                                            const std::string& checkpoint_folder) {
+  LH_ASSIGN(const ModelSource source, open_hugging_face(storage, folder));
+  LH_ASSIGN(auto files, import_model(storage, source, checkpoint_folder));
+  return HuggingFaceImport{source.model, std::move(files), source.notes};
+}
 
 /// Weights of a part of an import, which must have an optimiser state of zeros.
 std::vector<std::vector<float>> imported_weights(SimStorage& storage,
@@ -482,6 +496,20 @@ TEST(HuggingFace, companions_and_their_config_go_along) {
 
   EXPECT_EQ(import_checkpoint(storage, *source, "mine").error().message,
             "mine has a manifest.yaml already");
+}
+
+TEST(HuggingFace, gpt2s_first_names_of_its_tables_become_those_of_today) {
+  SimStorage storage;
+  storage.put("data/encoder.json", "tokens");
+  storage.put("data/vocab.bpe", "merges");
+  storage.put("data/config.json", "no model's");
+  EXPECT_EQ(copy_companions(storage, "data", "out", false), true);
+  EXPECT_EQ(storage.files(),
+            (std::vector<std::string>{"data/config.json", "data/encoder.json", "data/vocab.bpe",
+                                      "out/merges.txt", "out/vocab.json"}));
+  EXPECT_EQ(storage.bytes("out/vocab.json"), "tokens");
+  storage.put("none/merges.txt", "");
+  EXPECT_EQ(copy_companions(storage, "none", "out", false), false);
 }
 
 TEST(HuggingFace, a_copy_has_the_type_of_the_config) {

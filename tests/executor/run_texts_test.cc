@@ -246,6 +246,7 @@ TEST(RunSpecText, each_malformed_field_is_refused_at_its_own_check) {
       {"/term", 1e30, "not whole or not in its range"},
       {"/job", 7, "cannot be read"},
       {"/job", "schema: longhaul/job/1\n", "missing key `name`"},
+      {"/job", "model: {from: /proc}\n", "its model in a folder, which workers need not have"},
       {"/plan", 7, "cannot be read"},
       {"/plan/layers", Json::array(), grid.c_str()},
       {"/plan/layers", {2, 2}, grid.c_str()},
