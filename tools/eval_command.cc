@@ -185,7 +185,7 @@ Result<void> eval(EvalArguments arguments) {
   const std::int64_t rows_fit = std::max(1, kRows / shape.context);
   const std::int64_t micro_batch = arguments.micro_batch > 0 ? arguments.micro_batch : rows_fit;
   ModelEvaluator evaluator(model.stage, static_cast<int>(std::min(micro_batch, sequences)),
-                      std::move(bytes).value_or(std::vector<std::uint32_t>()));
+                           std::move(bytes).value_or(std::vector<std::uint32_t>()));
   LH_ASSIGN(report.seconds, evaluate(evaluator, data, sequences));
   report.done = evaluator.result();
   if (report.done.sequences == 0) return failed("interrupted before the first sequences were done");
