@@ -73,7 +73,8 @@ class EvalProgress {
 /// How many bytes of text each token stands for, if the tokenizer can be had; else why not.
 Result<std::vector<std::uint32_t>> bytes_of_tokens(Storage& storage, TokenizerChoice choice,
                                                    const EvalData& data) {
-  if (choice.name.empty()) choice.name = data.tokenizer;
+  // What the data was made with is closer than what the model came with.
+  if (!data.folder.empty()) choice.folders.insert(choice.folders.begin(), data.folder);
   LH_ASSIGN(const auto tokenizer, choose_tokenizer(storage, choice));
   std::vector<std::uint32_t> bytes(static_cast<std::size_t>(choice.vocabulary));
   for (Token token = 0; token < tokenizer->vocabulary(); ++token) {
@@ -85,7 +86,7 @@ Result<std::vector<std::uint32_t>> bytes_of_tokens(Storage& storage, TokenizerCh
 }
 
 /// Until all are done, or a signal comes.
-Result<double> evaluate(Evaluator& evaluator, const EvalData& data, std::int64_t sequences) {
+Result<double> evaluate(ModelEvaluator& evaluator, const EvalData& data, std::int64_t sequences) {
   EvalProgress progress(sequences);
   std::int64_t left = sequences;
   for (const auto& source : data.sources) {
@@ -174,7 +175,7 @@ Result<void> eval(EvalArguments arguments) {
   report.part = data.part;
   report.bigram_loss = data.bigram_loss;
   report.sequences_all = data.sequences();
-  arguments.tokenizer.model = model.companions.empty() ? arguments.model : model.companions;
+  LH_ASSIGN(arguments.tokenizer.folders, tokenizer_folders(storage, model, arguments.model));
   arguments.tokenizer.vocabulary = shape.vocabulary;
   auto bytes = bytes_of_tokens(storage, arguments.tokenizer, data);
   if (!bytes) fmt::print(stderr, "note: no bits a byte: {}\n", bytes.error().message);
@@ -184,8 +185,8 @@ Result<void> eval(EvalArguments arguments) {
                                      : std::min(arguments.sequences, report.sequences_all);
   const std::int64_t rows_fit = std::max(1, kRows / shape.context);
   const std::int64_t micro_batch = arguments.micro_batch > 0 ? arguments.micro_batch : rows_fit;
-  Evaluator evaluator(model.stage, static_cast<int>(std::min(micro_batch, sequences)),
-                      std::move(bytes).value_or(std::vector<std::uint32_t>()));
+  ModelEvaluator evaluator(model.stage, static_cast<int>(std::min(micro_batch, sequences)),
+                           std::move(bytes).value_or(std::vector<std::uint32_t>()));
   LH_ASSIGN(report.seconds, evaluate(evaluator, data, sequences));
   report.done = evaluator.result();
   if (report.done.sequences == 0) return failed("interrupted before the first sequences were done");
@@ -225,10 +226,10 @@ void add_eval_command(CLI::App& app, int& exit_status) {
   command
       ->add_option("--micro-batch", arguments->micro_batch, "sequences at once; changes no result")
       ->check(CLI::Range(1, 1 << 16));
-  command
-      ->add_option("--tokenizer", arguments->tokenizer.name,
-                   "bytes or gpt2, for bits a byte; without it, the data tells")
-      ->check(CLI::IsMember({"bytes", "gpt2"}));
+  command->add_option(
+      "--tokenizer", arguments->tokenizer.name,
+      "for bits a byte: bytes, gpt2, a tokenizer.json, or a folder with one; without "
+      "it, that of the data, or of the model");
   command->add_option("--tables", arguments->tokenizer.tables,
                       "folder with GPT-2's vocabulary and merges");
   command->add_flag("--json", arguments->json, "print one JSON document");

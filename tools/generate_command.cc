@@ -157,7 +157,7 @@ Result<void> generate(const GenerateArguments& arguments) {
   LH_ASSIGN(std::string prompt, prompt_of(storage, arguments));
   LH_ASSIGN(LoadedModel model, load_model(storage, arguments.folder));
   TokenizerChoice choice = arguments.tokenizer;
-  choice.model = model.companions.empty() ? arguments.folder : model.companions;
+  LH_ASSIGN(choice.folders, tokenizer_folders(storage, model, arguments.folder));
   choice.vocabulary = model.stage.model().vocabulary;
   LH_ASSIGN(const auto tokenizer, choose_tokenizer(storage, choice));
   for (const std::string& note : model.notes) fmt::print(stderr, "note: {}\n", note);
@@ -248,10 +248,10 @@ void add_generate_command(CLI::App& app, int& exit_status) {
       ->capture_default_str();
   command->add_flag("--go-on", arguments->goes_on, "do not stop where the model ends its text");
   add_sampling_options(*command, arguments->sampling);
-  command
-      ->add_option("--tokenizer", arguments->tokenizer.name,
-                   "bytes or gpt2; without it, the model's vocabulary tells")
-      ->check(CLI::IsMember({"bytes", "gpt2"}));
+  command->add_option(
+      "--tokenizer", arguments->tokenizer.name,
+      "bytes, gpt2, a tokenizer.json, or a folder with one; without it, that of the "
+      "model's folder or of the run's data, or what the vocabulary tells");
   command->add_option("--tables", arguments->tokenizer.tables,
                       "folder with GPT-2's vocabulary and merges");
   command->add_flag("--json", arguments->json, "print one JSON document at the end");

@@ -2,7 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <optional>
 #include <utility>
+
+#include "executor/data/dataset.h"
+#include "tools/run_folder.h"
 
 namespace longhaul {
 namespace {
@@ -15,42 +19,48 @@ bool is_padded(std::int64_t vocabulary, std::int64_t from) {
   return vocabulary >= from && vocabulary < from + 128;
 }
 
-Result<std::unique_ptr<Tokenizer>> load_gpt2(Storage& storage, const TokenizerChoice& choice) {
-  if (!choice.tables.empty()) return load_gpt2_tokenizer(storage, choice.tables);
-  for (const std::string& folder : {choice.model, std::string("build/gpt2")}) {
-    for (const char* name : {"vocab.json", "encoder.json"}) {
-      LH_ASSIGN(const EntryKind kind, storage.kind(fmt::format("{}/{}", folder, name)));
-      if (kind == EntryKind::kFile) return load_gpt2_tokenizer(storage, folder);
-    }
+Result<bool> has_tokenizer(Storage& storage, const std::string& folder) {
+  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json"}) {
+    LH_ASSIGN(const EntryKind kind, storage.kind(fmt::format("{}/{}", folder, name)));
+    if (kind == EntryKind::kFile) return true;
   }
-  return invalid("GPT-2's tokenizer needs its tables",
-                 "--tables FOLDER with vocab.json and merges.txt (or encoder.json and vocab.bpe); "
-                 "tools/setup puts them into build/gpt2 where it can");
+  LH_ASSIGN(const EntryKind kind, storage.kind(fmt::format("{}/{}", folder, kDatasetFile)));
+  if (kind != EntryKind::kFile) return false;
+  LH_ASSIGN(const Dataset dataset, load_dataset(storage, folder));
+  return dataset.tokenizer == "bytes";
+}
+
+Result<std::unique_ptr<Tokenizer>> find_tokenizer(Storage& storage, const TokenizerChoice& choice) {
+  if (!choice.tables.empty()) return load_gpt2_tokenizer(storage, choice.tables);
+  if (!choice.name.empty()) return load_tokenizer(storage, choice.name);
+  for (const std::string& folder : choice.folders) {
+    LH_ASSIGN(const bool has, has_tokenizer(storage, folder));
+    if (has) return load_tokenizer(storage, folder);
+  }
+  if (is_padded(choice.vocabulary, kByteVocabulary)) return make_byte_tokenizer();
+  if (is_padded(choice.vocabulary, kGpt2Vocabulary)) return load_tokenizer(storage, "gpt2");
+  return invalid(fmt::format("a vocabulary of {} does not tell the tokenizer", choice.vocabulary),
+                 "--tokenizer bytes, gpt2, a tokenizer.json, or a folder with one");
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> choose_tokenizer(Storage& storage,
                                                     const TokenizerChoice& choice) {
-  const std::int64_t vocabulary = choice.vocabulary;
-  std::string name = choice.name;
-  if (name.empty()) {
-    if (is_padded(vocabulary, kByteVocabulary)) name = "bytes";
-    if (is_padded(vocabulary, kGpt2Vocabulary)) name = "gpt2";
-    if (name.empty()) {
-      return invalid(fmt::format("a vocabulary of {} does not tell the tokenizer", vocabulary),
-                     "--tokenizer bytes or --tokenizer gpt2");
-    }
-  }
-  std::unique_ptr<Tokenizer> tokenizer = make_byte_tokenizer();
-  if (name == "gpt2") {
-    LH_ASSIGN(tokenizer, load_gpt2(storage, choice));
-  }
-  if (tokenizer->vocabulary() > vocabulary) {
-    return invalid(fmt::format("the tokenizer {} has {} tokens, the model only {}",
-                               tokenizer->name(), tokenizer->vocabulary(), vocabulary));
-  }
-  return tokenizer;
+  LH_ASSIGN(auto tokenizer, find_tokenizer(storage, choice));
+  if (tokenizer->vocabulary() <= choice.vocabulary) return tokenizer;
+  return invalid(fmt::format("the tokenizer {} has {} tokens, the model only {}", tokenizer->name(),
+                             tokenizer->vocabulary(), choice.vocabulary));
+}
+
+Result<std::vector<std::string>> tokenizer_folders(Storage& storage, const LoadedModel& model,
+                                                   const std::string& path) {
+  std::vector<std::string> folders;
+  if (!model.companions.empty()) folders.push_back(model.companions);
+  folders.push_back(path);
+  LH_ASSIGN(std::optional<std::string> data, data_of_run(storage, path));
+  if (data) folders.push_back(*std::move(data));
+  return folders;
 }
 
 }  // namespace longhaul

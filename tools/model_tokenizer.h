@@ -4,20 +4,29 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/result.h"
 #include "executor/data/tokenizer.h"
+#include "executor/run/model_loader.h"
 #include "executor/storage/storage.h"
 
 namespace longhaul {
 
 struct TokenizerChoice {
-  std::string name;             // bytes or gpt2; empty: the vocabulary tells
-  std::string tables;           // folder with GPT-2's; empty: looked for in `model` and build/gpt2
-  std::string model;            // folder of the model
+  std::string name;    // as load_tokenizer takes it; empty: found
+  std::string tables;  // folder with GPT-2's
+  /// Where a tokenizer is looked for, the first that has one; else the vocabulary tells.
+  std::vector<std::string> folders;
   std::int64_t vocabulary = 0;  // of the model
 };
+/// Errors (kInvalid): none is named or found, or it has ids that the model has not.
 Result<std::unique_ptr<Tokenizer>> choose_tokenizer(Storage& storage,
                                                     const TokenizerChoice& choice);
+
+/// The folders in which the tokenizer of a model may be: what came with its weights, its own, and
+/// the data that its run was trained on.
+Result<std::vector<std::string>> tokenizer_folders(Storage& storage, const LoadedModel& model,
+                                                   const std::string& path);
 
 }  // namespace longhaul
