@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -202,6 +201,13 @@ Result<void> generate_within_memory(const GenerateArguments& arguments) {
   }
 }
 
+/// Why `text` is no share of something, or empty.
+std::string no_share(const std::string& text) {
+  const Result<double> number = parse_number(text);
+  if (!number) return number.error().message;
+  return *number > 0 && *number <= 1 ? "" : fmt::format("{} is not above 0 and at most 1", text);
+}
+
 void add_sampling_options(CLI::App& command, Sampling& sampling) {
   command
       .add_option("--temperature", sampling.temperature,
@@ -217,8 +223,7 @@ void add_sampling_options(CLI::App& command, Sampling& sampling) {
   command
       .add_option("--top-p", sampling.top_p,
                   "draw only among the likeliest that together have this probability; 1: among all")
-      ->check(CLI::Range(std::numeric_limits<double>::min(), 1.0, "FLOAT in (0 - 1]"))
-      ->check(not_a_number)
+      ->check(no_share)
       ->capture_default_str();
   command.add_option("--seed", sampling.seed, "of what is drawn")
       ->check(CLI::Range(std::uint64_t{0}, (std::uint64_t{1} << 63) - 1))
