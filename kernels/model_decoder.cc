@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/bf16.h"
+
 namespace longhaul {
 namespace {
 
@@ -51,8 +53,10 @@ LayerState ModelDecoder::read(std::span<const std::int32_t> tokens) {
                                                 : weights.position_table.subspan(position),
                           .output = state.input});
   stage_.rotary_.cover(size_ + static_cast<int>(rows));
+  if (stage_.bf16_) round_to_bf16(state.input);
   for (std::size_t layer = 0; layer < weights.layers.size(); ++layer) {
     const LayerPass pass = {.model = model(),
+                            .bf16 = stage_.bf16_,
                             .sequences = 1,
                             .context = rows,
                             .first_position = size_,
@@ -60,7 +64,7 @@ LayerState ModelDecoder::read(std::span<const std::int32_t> tokens) {
                             .weights = weights.layers[layer]};
     layer_before_attention(pass, state);
     keep_keys(state.qkv, caches_[layer]);
-    ops::attention_forward({.shape = attention_shape(model(), 1, rows),
+    ops::attention_forward({.shape = attention_shape(model(), 1, rows, stage_.bf16_),
                             .first_position = size_,
                             .qkv = state.qkv,
                             .cache = caches_[layer],
@@ -103,7 +107,8 @@ void ModelDecoder::write_logits(const LayerState& state) {
   ops::linear_forward({.shape = {.rows = 1,
                                  .in = model().width,
                                  .out = model().vocabulary,
-                                 .layout = ops::WeightLayout::kOutIn},
+                                 .layout = ops::WeightLayout::kOutIn,
+                                 .bf16 = stage_.bf16_},
                        .input = last.output,
                        .weight = weights.head,
                        .bias = {},

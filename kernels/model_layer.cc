@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/bf16.h"
+
 namespace longhaul {
 namespace {
 
@@ -11,12 +13,17 @@ std::span<float> first(std::vector<float>& from, std::size_t count) {
   return std::span(from).first(count);
 }
 
+ops::AttentionShape attention_shape(const LayerPass& pass) {
+  return attention_shape(pass.model, pass.sequences, pass.context, pass.bf16);
+}
+
 ops::LinearShape linear(const LayerPass& pass, ptrdiff_t in, ptrdiff_t out) {
   return {.rows = pass.rows(),
           .in = in,
           .out = out,
           .layout = pass.model.family == ModelFamily::kGpt2 ? ops::WeightLayout::kInOut
-                                                            : ops::WeightLayout::kOutIn};
+                                                            : ops::WeightLayout::kOutIn,
+          .bf16 = pass.bf16};
 }
 
 /// A matrix of the first projection and the columns of qkv that it writes.
@@ -29,7 +36,7 @@ struct QkvPart {
 /// Calls body(part) for each matrix of the first projection.
 template <class Body>
 void for_each_qkv_part(const LayerPass& pass, Body body) {
-  const ops::AttentionShape heads = attention_shape(pass.model, pass.sequences, pass.context);
+  const ops::AttentionShape heads = attention_shape(pass);
   if (pass.model.family == ModelFamily::kGpt2) {
     return body(QkvPart{0, linear(pass, pass.model.width, heads.qkv_width()), 0});
   }
@@ -46,16 +53,15 @@ void for_each_qkv_part(const LayerPass& pass, Body body) {
 }
 
 ops::Rotary<> rotary(const LayerPass& pass, std::span<float> qkv) {
-  return {
-      .shape = {.rows = pass.rows(),
-                .context = pass.context,
-                .first_position = pass.first_position,
-                .heads = pass.model.heads + pass.model.kv_heads,
-                .head_width = pass.model.head_width,
-                .row_width = attention_shape(pass.model, pass.sequences, pass.context).qkv_width()},
-      .cosine = pass.rotary.cosine(),
-      .sine = pass.rotary.sine(),
-      .qkv = qkv};
+  return {.shape = {.rows = pass.rows(),
+                    .context = pass.context,
+                    .first_position = pass.first_position,
+                    .heads = pass.model.heads + pass.model.kv_heads,
+                    .head_width = pass.model.head_width,
+                    .row_width = attention_shape(pass).qkv_width()},
+          .cosine = pass.rotary.cosine(),
+          .sine = pass.rotary.sine(),
+          .qkv = qkv};
 }
 
 ops::NormShape norm_shape(const ModelShape& model, const NormState& state) {
@@ -108,13 +114,14 @@ void LayerScratch::fit(const ModelShape& model, ptrdiff_t rows) {
   wide.resize(size(std::max<ptrdiff_t>(model.ffn_width, heads.qkv_width())));
 }
 
-ops::AttentionShape attention_shape(const ModelShape& model, ptrdiff_t sequences,
-                                    ptrdiff_t context) {
+ops::AttentionShape attention_shape(const ModelShape& model, ptrdiff_t sequences, ptrdiff_t context,
+                                    bool bf16) {
   return {.sequences = sequences,
           .context = context,
           .heads = model.heads,
           .kv_heads = model.kv_heads,
-          .head_width = model.head_width};
+          .head_width = model.head_width,
+          .bf16 = bf16};
 }
 
 // ---- norms
@@ -219,11 +226,12 @@ void layer_after_attention(const LayerPass& pass, const LayerState& a, std::span
                        .bias = w.outer.bias,
                        .output = output});
   ops::add({.left = a.middle, .right = output, .output = output});
+  if (pass.bf16) round_to_bf16(output);
 }
 
 void layer_forward(const LayerPass& pass, const LayerState& a, std::span<float> output) {
   layer_before_attention(pass, a);
-  ops::attention_forward({.shape = attention_shape(pass.model, pass.sequences, pass.context),
+  ops::attention_forward({.shape = attention_shape(pass),
                           .qkv = a.qkv,
                           .output = a.attention,
                           .log_sum_exp = a.log_sum_exp});
@@ -276,7 +284,7 @@ void backward_mlp(const LayerPass& pass, const LayerState& a, LayerScratch& scra
 /// From the layer's middle to its input.
 void backward_attention(const LayerPass& pass, const LayerState& a, LayerScratch& scratch) {
   const ModelShape& model = pass.model;
-  const ops::AttentionShape heads = attention_shape(model, pass.sequences, pass.context);
+  const ops::AttentionShape heads = attention_shape(pass);
   const LayerTensors& w = pass.weights;
   const std::span<float> of_attention = first(scratch.narrow, a.attention.size());
   const std::span<float> of_norm = first(scratch.narrow, a.input.size());
@@ -321,6 +329,7 @@ void layer_backward_input(const LayerPass& pass, const LayerState& a, LayerScrat
                           std::span<const float> output_gradient) {
   backward_mlp(pass, a, scratch, output_gradient);
   backward_attention(pass, a, scratch);
+  if (pass.bf16) round_to_bf16(a.input);
 }
 
 void layer_backward_weight(const LayerPass& pass, const LayerState& a,

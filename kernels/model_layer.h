@@ -83,6 +83,7 @@ void lay_out_norm(NormState& state, const ModelShape& model, std::ptrdiff_t rows
 /// What a pass over a layer reads besides the layer's state.
 struct LayerPass {
   const ModelShape& model;
+  bool bf16;  // operands of products, and what leaves the layer either way, are rounded to bf16
   std::ptrdiff_t sequences;
   std::ptrdiff_t context;             // rows of a sequence
   std::ptrdiff_t first_position = 0;  // of each sequence
@@ -102,7 +103,7 @@ struct LayerScratch {
 };
 
 ops::AttentionShape attention_shape(const ModelShape& model, std::ptrdiff_t sequences,
-                                    std::ptrdiff_t context);
+                                    std::ptrdiff_t context, bool bf16 = false);
 
 void norm_forward(const ModelShape& model, std::span<const float> input, const TensorPair& weights,
                   const NormState& state);

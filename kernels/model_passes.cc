@@ -1,6 +1,7 @@
 // Forward and backward of a stage: embedding, layers, head, loss.
 #include <algorithm>
 
+#include "kernels/cpu/bf16.h"
 #include "kernels/model_stage.h"
 
 namespace longhaul {
@@ -13,11 +14,13 @@ ops::LinearShape ModelStage::head_linear(const StageBatch& batch) const {
   return {.rows = batch.rows(),
           .in = model_.width,
           .out = model_.vocabulary,
-          .layout = ops::WeightLayout::kOutIn};
+          .layout = ops::WeightLayout::kOutIn,
+          .bf16 = bf16_};
 }
 
 LayerPass ModelStage::layer_pass(const StageBatch& batch, std::size_t layer) const {
   return {.model = model_,
+          .bf16 = bf16_,
           .sequences = batch.sequences_,
           .context = model_.context,
           .rotary = rotary_,
@@ -33,6 +36,7 @@ void ModelStage::forward(StageBatch& batch) {
                             .token_table = weight_tensors_.token_table,
                             .position_table = weight_tensors_.position_table,
                             .output = batch.input()});
+    if (bf16_) round_to_bf16(batch.input());
   }
   if (!batch.layers_.empty()) rotary_.cover(model_.context);
   for (std::size_t layer = 0; layer < batch.layers_.size(); ++layer) {
@@ -104,6 +108,7 @@ void ModelStage::backward_input(StageBatch& batch, float loss_scale) {
     norm_backward(model_, of_norm, batch.final_input_, batch.final_norm_,
                   weight_tensors_.final_norm, gradient_tensors_.final_norm, of_input);
     std::copy(of_input.begin(), of_input.end(), batch.final_input_.begin());
+    if (bf16_) round_to_bf16(batch.final_input_);
   }
   for (std::size_t layer = batch.layers_.size(); layer-- > 0;) {
     layer_backward_input(layer_pass(batch, layer), batch.layers_[layer], scratch_,

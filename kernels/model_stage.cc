@@ -130,8 +130,12 @@ bool is_residual(std::string_view name) {
 
 }  // namespace
 
-Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice& slice) {
+Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice& slice,
+                                      Precision precision) {
   LH_TRY(check_shape(model));
+  if (precision == Precision::kFp16) {
+    return invalid("the CPU kernels compute in fp32 or bf16, not in fp16");
+  }
   if (slice.first_layer < 0 || slice.end_layer < slice.first_layer ||
       slice.end_layer > model.layers) {
     return invalid(fmt::format("layers [{}, {}) are not layers of a model of {}", slice.first_layer,
@@ -143,6 +147,7 @@ Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice&
   ModelStage stage;
   stage.model_ = model;
   stage.slice_ = slice;
+  stage.bf16_ = precision == Precision::kBf16;
   stage.parameters_ = parameters_of(model, slice);
   stage.rotary_ = RotaryTable(model);
   const ModelParameter& last = stage.parameters_.back();

@@ -80,11 +80,18 @@ class ModelStage {
   ModelStage(ModelStage&&) = default;
   ModelStage& operator=(ModelStage&&) = default;
 
-  /// Refuses (kInvalid) a shape that its family cannot have. Moves, never copies.
-  static Result<ModelStage> create(const ModelShape& model, const ModelSlice& slice);
+  /// Refuses (kInvalid) a shape that its family cannot have, and fp16. Moves, never copies.
+  ///
+  /// bf16: weights, gradients, sums and everything kept stay fp32. The operands of every matrix
+  /// product are rounded (kernels/gemm.h), and so is what a cut into stages would send: the stream
+  /// between layers, and the gradient that goes back between them. So here, too, every cut has the
+  /// bits of the whole, and a boundary tensor loses nothing in two bytes an element.
+  static Result<ModelStage> create(const ModelShape& model, const ModelSlice& slice,
+                                   Precision precision = Precision::kFp32);
 
   const ModelShape& model() const { return model_; }
   const ModelSlice& slice() const { return slice_; }
+  Precision precision() const { return bf16_ ? Precision::kBf16 : Precision::kFp32; }
   const std::vector<ModelParameter>& parameters() const { return parameters_; }
 
   std::span<float> weights() { return weights_; }
@@ -136,6 +143,7 @@ class ModelStage {
 
   ModelShape model_;
   ModelSlice slice_;
+  bool bf16_ = false;
   std::vector<ModelParameter> parameters_;
   std::vector<float> weights_;
   std::vector<float> gradients_;

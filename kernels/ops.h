@@ -144,6 +144,7 @@ struct LinearShape {
   /// Between rows of the output and of its gradient; 0: they stand side by side. Else they are
   /// columns of a wider matrix: spans begin at the first of them and may end after the last.
   ptrdiff_t out_stride = 0;
+  bool bf16 = false;  // operands of the products rounded, see kernels/gemm.h
 
   ptrdiff_t out_row() const { return out_stride == 0 ? out : out_stride; }
 };
@@ -213,6 +214,7 @@ struct AttentionShape {
   ptrdiff_t heads = 0;     // of queries
   ptrdiff_t kv_heads = 0;  // of keys and values; query head h reads head h / (heads / kv_heads)
   ptrdiff_t head_width = 0;
+  bool bf16 = false;  // operands of the products rounded, see kernels/gemm.h
 
   ptrdiff_t width() const { return heads * head_width; }
   /// Of a row of queries, keys and values.

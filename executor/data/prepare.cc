@@ -26,7 +26,8 @@ Result<std::int64_t> find_cut(const TextInputs& inputs, const PrepareOptions& op
   const std::string part =
       fmt::format("the last {:.3g} % of {} bytes of text", 100 * options.validation, inputs.size());
   if (target == inputs.size() || target == 0) {
-    return invalid(fmt::format("{} is nothing to validate on", part), "use more text");
+    return invalid(fmt::format("{} is nothing to validate on", part),
+                   "use more text, or keep nothing for validation (--validation 0)");
   }
   const bool by_document = options.cut == ValidationCut::kDocument;
   LH_ASSIGN(const std::int64_t cut,
@@ -36,7 +37,8 @@ Result<std::int64_t> find_cut(const TextInputs& inputs, const PrepareOptions& op
     return invalid(fmt::format("no document starts in {}", part),
                    "cut at a line, or keep more for validation");
   }
-  return invalid(fmt::format("{} is one character or line", part), "use more text");
+  return invalid(fmt::format("{} is one character or line", part),
+                 "use more text, or keep nothing for validation (--validation 0)");
 }
 
 std::string name_in_folder(const std::string& path) {
@@ -75,7 +77,8 @@ class Preparation {
     }
     LH_TRY(encode_part(inputs_->size(), validation));
     if (train.tokens() == 0 || (validation.tokens() == 0) != (options_.validation == 0)) {
-      return invalid("one of the parts has no text", "use more text");
+      return invalid("one of the parts has no text",
+                     "use more text, or keep nothing for validation (--validation 0)");
     }
     return finish(train, validation);
   }
@@ -118,6 +121,8 @@ class Preparation {
     }
     LH_ASSIGN(const std::string text, read_text(storage_, file, kStateBytesMax));
     LH_ASSIGN(const PrepareState found, parse_prepare_state(text, file));
+    const bool has_shards = found.in_validation || found.train.shards > 0;
+    if (found.job != state_.job && !has_shards) return save_state();  // nothing is lost
     if (found.job != state_.job || found.from > inputs_->size()) {
       return invalid(
           fmt::format("{} holds the unfinished work of another job: other inputs, tokenizer or "
@@ -292,7 +297,9 @@ Result<Dataset> prepare_dataset(Storage& storage, const PrepareOptions& options,
 Result<void> copy_tokenizer(Storage& storage, const Tokenizer& tokenizer,
                             const std::string& folder) {
   for (const std::string& file : tokenizer.files()) {
-    const std::string copy = fmt::format("{}/{}", folder, name_in_folder(file));
+    const bool is_json = tokenizer.name() == "tokenizer.json" && file == tokenizer.files().front();
+    const std::string copy =
+        fmt::format("{}/{}", folder, is_json ? "tokenizer.json" : name_in_folder(file));
     if (copy == file) continue;
     LH_ASSIGN(const std::string text, read_text(storage, file, std::uint64_t{1} << 30));
     LH_TRY(write_file(storage, copy, text));

@@ -18,7 +18,8 @@ namespace longhaul {
 
 class StageState {
  public:
-  static Result<StageState> create(const ModelShape& model, const ModelSlice& slice);
+  static Result<StageState> create(const ModelShape& model, const ModelSlice& slice,
+                                   Precision precision = Precision::kFp32);
 
   ModelStage& stage() { return stage_; }
 

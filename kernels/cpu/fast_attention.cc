@@ -158,7 +158,8 @@ void forward_block(const HeadForward& head, const Block& block, const AttentionS
         .a = {head.query, head.query_stride, 1},
         .b = MatrixView{head.key, head.key_stride, 1}.transposed(),
         .c = scores,
-        .c_row_stride = block.keys()});
+        .c_row_stride = block.keys(),
+        .bf16 = s.bf16});
   run_on_active_isa<softmax_body>(scores, block, score_scale(s), log_sum_exp);
   gemm({.rows = block.queries(),
         .columns = s.head_width,
@@ -166,7 +167,8 @@ void forward_block(const HeadForward& head, const Block& block, const AttentionS
         .a = {scores, block.keys(), 1},
         .b = {head.value, head.key_stride, 1},
         .c = head.output,
-        .c_row_stride = head.output_stride});
+        .c_row_stride = head.output_stride,
+        .bf16 = s.bf16});
 }
 
 }  // namespace
@@ -245,7 +247,8 @@ void attention_backward(const AttentionBackward<>& op) {
                       .a = q_block,
                       .b = MatrixView{k, stride, 1}.transposed(),
                       .c = scores,
-                      .c_row_stride = block.keys()};
+                      .c_row_stride = block.keys(),
+                      .bf16 = s.bf16};
       gemm(product);
       product.a = do_block;
       product.b = MatrixView{v, stride, 1}.transposed();
@@ -262,7 +265,8 @@ void attention_backward(const AttentionBackward<>& op) {
             .a = {gradients, block.keys(), 1},
             .b = {k, stride, 1},
             .c = dq + first * stride,
-            .c_row_stride = stride});
+            .c_row_stride = stride,
+            .bf16 = s.bf16});
       product = {.rows = block.keys(),
                  .columns = s.head_width,
                  .depth = block.queries(),
@@ -270,7 +274,8 @@ void attention_backward(const AttentionBackward<>& op) {
                  .b = q_block,
                  .c = dk,
                  .c_row_stride = stride,
-                 .start = GemmStart::kAccumulate};
+                 .start = GemmStart::kAccumulate,
+                 .bf16 = s.bf16};
       gemm(product);
       product.a = MatrixView{scores, block.keys(), 1}.transposed();
       product.b = do_block;

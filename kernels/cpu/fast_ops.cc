@@ -273,7 +273,8 @@ void linear_forward(const Linear<>& op) {
         .c = op.output.data(),
         .c_row_stride = s.out_row(),
         .start = op.bias.empty() ? GemmStart::kZero : GemmStart::kRow,
-        .start_row = op.bias.empty() ? nullptr : op.bias.data()});
+        .start_row = op.bias.empty() ? nullptr : op.bias.data(),
+        .bf16 = s.bf16});
 }
 
 void linear_backward_input(const LinearBackwardInput<>& op) {
@@ -288,7 +289,8 @@ void linear_backward_input(const LinearBackwardInput<>& op) {
         .b = weight_view(op.weight.data(), s).transposed(),
         .c = op.input_gradient.data(),
         .c_row_stride = s.in,
-        .start = op.accumulates ? GemmStart::kAccumulate : GemmStart::kZero});
+        .start = op.accumulates ? GemmStart::kAccumulate : GemmStart::kZero,
+        .bf16 = s.bf16});
 }
 
 void linear_backward_weight(const LinearBackwardWeight<>& op) {
@@ -306,7 +308,8 @@ void linear_backward_weight(const LinearBackwardWeight<>& op) {
         .b = in_out ? gradient : input,
         .c = op.weight_gradient.data(),
         .c_row_stride = in_out ? s.out : s.in,
-        .start = GemmStart::kAccumulate});
+        .start = GemmStart::kAccumulate,
+        .bf16 = s.bf16});
   if (!op.bias_gradient.empty()) {
     check_size(op.bias_gradient, s.out);
     run_on_active_isa<add_rows_body>(op.output_gradient.data(), s.rows, s.out, s.out_row(),

@@ -57,6 +57,10 @@ class JudgesSlowRelease : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(JudgesSlowRelease, transformers_reads_what_model_export_writes_without_a_warning) {
+  judge("hugging_face.py");
+}
+
 class ModelJudgesSlowRelease : public JudgesSlowRelease,
                                public testing::WithParamInterface<const char*> {};
 
