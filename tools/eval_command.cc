@@ -20,7 +20,7 @@
 #include "executor/storage/real_storage.h"
 #include "tools/command.h"
 #include "tools/eval_data.h"
-#include "tools/model_tokenizer.h"
+#include "tools/model_options.h"
 #include "tools/run_folder.h"
 #include "tools/tables.h"
 
@@ -33,6 +33,7 @@ struct EvalArguments {
   std::string part;
   std::int64_t sequences = 0;  // 0: all
   int micro_batch = 0;         // 0: chosen
+  Precision precision = Precision::kFp32;
   TokenizerChoice tokenizer;
   bool json = false;
 };
@@ -165,7 +166,7 @@ Result<void> eval(EvalArguments arguments) {
   const InterruptFlag interrupt;
   EvalReport report;
   LH_ASSIGN(report.data, data_of(storage, arguments));
-  LH_ASSIGN(LoadedModel model, load_model(storage, arguments.model));
+  LH_ASSIGN(LoadedModel model, load_model(storage, arguments.model, arguments.precision));
   report.model = model.source;
   const ModelShape shape = model.stage.model();
   report.context = shape.context;
@@ -226,6 +227,7 @@ void add_eval_command(CLI::App& app, int& exit_status) {
   command
       ->add_option("--micro-batch", arguments->micro_batch, "sequences at once; changes no result")
       ->check(CLI::Range(1, 1 << 16));
+  add_precision_option(*command, arguments->precision);
   command->add_option(
       "--tokenizer", arguments->tokenizer.name,
       "for bits a byte: bytes, gpt2, a tokenizer.json, or a folder with one; without "
@@ -236,7 +238,9 @@ void add_eval_command(CLI::App& app, int& exit_status) {
   command->footer(
       "Sequences are windows of the model's context that do not overlap, as a run's validation "
       "has\n"
-      "them: on the same sequences it is the same number. Ctrl-C prints what is done.");
+      "them: on the same sequences it is the same number, in the precision of the run's job. "
+      "Ctrl-C\n"
+      "prints what is done.");
   command->callback([arguments, &exit_status] {
     const Result<void> result = eval_within_memory(*arguments);
     if (!result) exit_status = report_error(result.error());

@@ -19,7 +19,7 @@
 #include "executor/run/text_generator.h"
 #include "executor/storage/real_storage.h"
 #include "tools/command.h"
-#include "tools/model_tokenizer.h"
+#include "tools/model_options.h"
 #include "tools/tables.h"
 
 namespace longhaul {
@@ -34,6 +34,7 @@ struct GenerateArguments {
   bool goes_on = false;  // past an end of text
   TokenizerChoice tokenizer;
   Sampling sampling;
+  Precision precision = Precision::kFp32;
   bool json = false;
 };
 
@@ -154,7 +155,7 @@ Result<void> generate(const GenerateArguments& arguments) {
   RealStorage storage;
   const InterruptFlag interrupt;
   LH_ASSIGN(std::string prompt, prompt_of(storage, arguments));
-  LH_ASSIGN(LoadedModel model, load_model(storage, arguments.folder));
+  LH_ASSIGN(LoadedModel model, load_model(storage, arguments.folder, arguments.precision));
   TokenizerChoice choice = arguments.tokenizer;
   LH_ASSIGN(choice.folders, tokenizer_folders(storage, model, arguments.folder));
   choice.vocabulary = model.stage.model().vocabulary;
@@ -253,6 +254,7 @@ void add_generate_command(CLI::App& app, int& exit_status) {
       ->capture_default_str();
   command->add_flag("--go-on", arguments->goes_on, "do not stop where the model ends its text");
   add_sampling_options(*command, arguments->sampling);
+  add_precision_option(*command, arguments->precision);
   command->add_option(
       "--tokenizer", arguments->tokenizer.name,
       "bytes, gpt2, a tokenizer.json, or a folder with one; without it, that of the "

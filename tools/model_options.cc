@@ -1,7 +1,9 @@
-#include "tools/model_tokenizer.h"
+#include "tools/model_options.h"
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -51,6 +53,13 @@ Result<std::unique_ptr<Tokenizer>> choose_tokenizer(Storage& storage,
   if (tokenizer->vocabulary() <= choice.vocabulary) return tokenizer;
   return invalid(fmt::format("the tokenizer {} has {} tokens, the model only {}", tokenizer->name(),
                              tokenizer->vocabulary(), choice.vocabulary));
+}
+
+void add_precision_option(CLI::App& command, Precision& precision) {
+  const std::map<std::string, Precision> words = {{"fp32", Precision::kFp32},
+                                                  {"bf16", Precision::kBf16}};
+  command.add_option("--precision", precision, "to compute in: fp32 or bf16 (default: fp32)")
+      ->transform(CLI::CheckedTransformer(words).description(""));
 }
 
 Result<std::vector<std::string>> tokenizer_folders(Storage& storage, const LoadedModel& model,

@@ -1,4 +1,4 @@
-// The tokenizer of a trained model, for the commands that use one.
+// What commands that use a trained model have in common.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,10 @@
 #include "executor/data/tokenizer.h"
 #include "executor/run/model_loader.h"
 #include "executor/storage/storage.h"
+
+namespace CLI {
+class App;
+}
 
 namespace longhaul {
 
@@ -23,6 +27,9 @@ struct TokenizerChoice {
 /// Errors (kInvalid): none is named or found, or it has ids that the model has not.
 Result<std::unique_ptr<Tokenizer>> choose_tokenizer(Storage& storage,
                                                     const TokenizerChoice& choice);
+
+/// `--precision` fp32 or bf16.
+void add_precision_option(CLI::App& command, Precision& precision);
 
 /// The folders in which the tokenizer of a model may be: what came with its weights, its own, and
 /// the data that its run was trained on.
