@@ -10,6 +10,13 @@
 //   - a product that accumulates (kAccumulate) continues its chain, so a weight gradient summed
 //     over micro-batches has the same bits as one taken over all their rows at once.
 //
+// With `bf16` the elements of A and B are rounded to bf16 first (kernels/cpu/bf16.h) and the chain
+// flushes: a term or sum of less than 2^-126 is zero, before each step and after it. (A product of
+// two bf16 numbers is exact in fp32, so a step still rounds once.) That is what VDPBF16PS does on
+// Zen 4, its odd element first, found by comparing 10^8 random and adversarial pairs; products
+// elsewhere do the same by fp32 steps that flush, at the speed of fp32. What follows for rows and
+// for products that accumulate stays true.
+//
 // Runs on the calling thread; any number of threads may call. Each thread that calls keeps packing
 // buffers of about 3 MB.
 #pragma once
@@ -44,6 +51,7 @@ struct Gemm {
   std::ptrdiff_t c_row_stride = 0;
   GemmStart start = GemmStart::kZero;
   const float* start_row = nullptr;
+  bool bf16 = false;  // operands rounded to bf16, C in fp32
 };
 
 void gemm(const Gemm& product);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/rng.h"
@@ -14,32 +16,6 @@ namespace {
 
 using std::ptrdiff_t;
 
-constexpr std::size_t kOffsetMultiple = 16;  // floats: 64 bytes
-
-std::size_t round_up(std::size_t count) {
-  return (count + kOffsetMultiple - 1) / kOffsetMultiple * kOffsetMultiple;
-}
-
-class ParameterList {
- public:
-  void add(std::string name, std::vector<std::int64_t> shape) {
-    std::size_t size = 1;
-    for (const std::int64_t extent : shape) size *= static_cast<std::size_t>(extent);
-    list_.push_back({std::move(name), std::move(shape), end_, size});
-    end_ += round_up(size);
-  }
-  /// "<name>.weight" and "<name>.bias" of `out` outputs.
-  void add_with_bias(const std::string& name, std::vector<std::int64_t> weight, std::int64_t out) {
-    add(name + ".weight", std::move(weight));
-    add(name + ".bias", {out});
-  }
-  std::vector<ModelParameter> take() { return std::move(list_); }
-
- private:
-  std::vector<ModelParameter> list_;
-  std::size_t end_ = 0;
-};
-
 /// Nearly normal, deviation 1: the sum of twelve uniforms, less its mean. Plain sums round alike on
 /// every machine, which the logarithms of exact methods do not, and initial weights need no tails.
 double nearly_normal(Rng& rng) {
@@ -48,72 +24,7 @@ double nearly_normal(Rng& rng) {
   return sum;
 }
 
-std::vector<ModelParameter> gpt2_parameters(const ModelShape& model, const ModelSlice& slice) {
-  const std::int64_t width = model.width;
-  const std::int64_t inner = model.ffn_width;
-  ParameterList list;
-  if (slice.has_embedding) {
-    list.add("wte.weight", {model.vocabulary, width});
-    list.add("wpe.weight", {model.context, width});
-  }
-  for (int layer = slice.first_layer; layer < slice.end_layer; ++layer) {
-    const std::string prefix = fmt::format("h.{}.", layer);
-    list.add_with_bias(prefix + "ln_1", {width}, width);
-    list.add_with_bias(prefix + "attn.c_attn", {width, 3 * width}, 3 * width);
-    list.add_with_bias(prefix + "attn.c_proj", {width, width}, width);
-    list.add_with_bias(prefix + "ln_2", {width}, width);
-    list.add_with_bias(prefix + "mlp.c_fc", {width, inner}, inner);
-    list.add_with_bias(prefix + "mlp.c_proj", {inner, width}, width);
-  }
-  if (slice.has_head) {
-    list.add_with_bias("ln_f", {width}, width);
-    if (!model.tied_embedding) {
-      list.add("lm_head.weight", {model.vocabulary, width});
-    } else if (!slice.has_embedding) {
-      list.add("wte.weight", {model.vocabulary, width});
-    }
-  }
-  return list.take();
-}
-
-/// Matrices are [out, in], without biases.
-std::vector<ModelParameter> llama_parameters(const ModelShape& model, const ModelSlice& slice) {
-  const std::int64_t width = model.width;
-  const std::int64_t inner = model.ffn_width;
-  const std::int64_t queries = std::int64_t{model.heads} * model.head_width;
-  const std::int64_t keys = std::int64_t{model.kv_heads} * model.head_width;
-  const std::string embedding = "model.embed_tokens.weight";
-  ParameterList list;
-  if (slice.has_embedding) list.add(embedding, {model.vocabulary, width});
-  for (int layer = slice.first_layer; layer < slice.end_layer; ++layer) {
-    const std::string prefix = fmt::format("model.layers.{}.", layer);
-    list.add(prefix + "input_layernorm.weight", {width});
-    list.add(prefix + "self_attn.q_proj.weight", {queries, width});
-    list.add(prefix + "self_attn.k_proj.weight", {keys, width});
-    list.add(prefix + "self_attn.v_proj.weight", {keys, width});
-    list.add(prefix + "self_attn.o_proj.weight", {width, queries});
-    list.add(prefix + "post_attention_layernorm.weight", {width});
-    list.add(prefix + "mlp.gate_proj.weight", {inner, width});
-    list.add(prefix + "mlp.up_proj.weight", {inner, width});
-    list.add(prefix + "mlp.down_proj.weight", {width, inner});
-  }
-  if (slice.has_head) {
-    list.add("model.norm.weight", {width});
-    if (!model.tied_embedding) {
-      list.add("lm_head.weight", {model.vocabulary, width});
-    } else if (!slice.has_embedding) {
-      list.add(embedding, {model.vocabulary, width});
-    }
-  }
-  return list.take();
-}
-
 }  // namespace
-
-std::vector<ModelParameter> parameters_of(const ModelShape& model, const ModelSlice& slice) {
-  return model.family == ModelFamily::kGpt2 ? gpt2_parameters(model, slice)
-                                            : llama_parameters(model, slice);
-}
 
 // ---- storage
 
@@ -122,34 +33,20 @@ StageBatch::StageBatch(const ModelStage& stage, int sequences)
   LH_CHECK(sequences >= 1, "a micro-batch has a sequence");
   const ModelShape& model = stage.model();
   const auto rows = static_cast<std::size_t>(rows_);
-  const std::size_t narrow = rows * static_cast<std::size_t>(model.width);
-  const std::size_t inner = rows * static_cast<std::size_t>(model.ffn_width);
-  const std::size_t scores = rows * static_cast<std::size_t>(model.heads);
   layers_.resize(static_cast<std::size_t>(stage.slice().end_layer - stage.slice().first_layer));
 
   // Twice over the same list: once to add up the sizes, once to hand out the spans.
   std::size_t used = 0;
-  const auto take = [&](std::span<float>& part, std::size_t size) {
+  const auto take = [&](std::span<float>& part, ptrdiff_t floats) {
+    const auto size = static_cast<std::size_t>(floats);
     if (!storage_.empty()) part = std::span(storage_).subspan(used, size);
-    used += round_up(size);
+    used += round_up_to_line(size);
   };
   const auto take_all = [&] {
     used = 0;
-    for (Layer& layer : layers_) {
-      for (auto* part : {&layer.input, &layer.norm1, &layer.attention, &layer.middle, &layer.norm2})
-        take(*part, narrow);
-      for (auto* part : {&layer.mean1, &layer.inverse1, &layer.mean2, &layer.inverse2})
-        take(*part, rows);
-      for (auto* part : {&layer.inner, &layer.gelu}) take(*part, inner);
-      take(layer.qkv, 3 * narrow);
-      take(layer.log_sum_exp, scores);
-    }
-    take(final_input_, narrow);
-    if (stage.slice().has_head) {
-      take(final_norm_, narrow);
-      take(final_mean_, rows);
-      take(final_inverse_, rows);
-    }
+    for (LayerState& layer : layers_) layer.lay_out(model, rows_, take);
+    take(final_input_, rows_ * model.width);
+    if (stage.slice().has_head) lay_out_norm(final_norm_, model, rows_, take);
   };
   take_all();
   storage_.resize(used);
@@ -170,6 +67,10 @@ std::span<float> StageBatch::output() {
   return final_input_;
 }
 
+std::span<float> StageBatch::output_of(std::size_t layer) {
+  return layer + 1 == layers_.size() ? final_input_ : layers_[layer + 1].input;
+}
+
 std::size_t StageBatch::bytes() const {
   return (storage_.size() + losses_.size() + log_sum_exp_.size()) * sizeof(float) +
          (tokens_.size() + targets_.size()) * sizeof(std::int32_t);
@@ -177,17 +78,63 @@ std::size_t StageBatch::bytes() const {
 
 // ---- parameters
 
-Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice& slice) {
-  if (model.family != ModelFamily::kGpt2) return invalid("the model is not of the gpt2 family");
-  for (const int extent :
-       {model.layers, model.width, model.heads, model.ffn_width, model.context, model.vocabulary}) {
+namespace {
+
+/// Keeps every angle of a rotary table finite.
+bool is_rotary(double theta, const std::optional<RopeScaling>& scaling) {
+  if (!(theta >= 1 && theta <= 1e12)) return false;
+  if (!scaling) return true;
+  return scaling->factor >= 1 && std::isfinite(scaling->factor) && scaling->low_frequency > 0 &&
+         scaling->high_frequency > scaling->low_frequency &&
+         std::isfinite(scaling->high_frequency) && scaling->original_context >= 1;
+}
+
+Result<void> check_shape(const ModelShape& model) {
+  for (const int extent : {model.layers, model.width, model.heads, model.kv_heads, model.head_width,
+                           model.ffn_width, model.context, model.vocabulary}) {
     if (extent < 1) return invalid("every extent of the model must be at least 1");
   }
-  if (model.kv_heads != model.heads || model.heads * model.head_width != model.width) {
+  // What fp32 takes for 0 would leave rows of zeros without a norm.
+  if (!(static_cast<float>(model.norm_epsilon) > 0 && model.norm_epsilon <= 1)) {
+    return invalid(fmt::format("a norm's epsilon cannot be {}", model.norm_epsilon));
+  }
+  if (model.family == ModelFamily::kLlama) {
+    if (!is_rotary(model.rope_theta, model.rope_scaling)) {
+      return invalid(
+          "rotary positions need a theta from 1 to 1e12, a factor of at least 1, and a high "
+          "frequency above the low one");
+    }
+    if (model.heads % model.kv_heads != 0) {
+      return invalid(fmt::format("{} query heads cannot share {} key-value heads evenly",
+                                 model.heads, model.kv_heads));
+    }
+    if (model.head_width % 2 != 0) {
+      return invalid(fmt::format(
+          "rotary positions turn pairs, so a head's width must be even, not {}", model.head_width));
+    }
+  } else if (model.kv_heads != model.heads ||
+             std::int64_t{model.heads} * model.head_width != model.width) {
     return invalid(
         fmt::format("GPT-2 attention needs heads x head width = width and as many key "
                     "as query heads, not {} x {}, width {}, {} key heads",
                     model.heads, model.head_width, model.width, model.kv_heads));
+  }
+  return {};
+}
+
+/// Whether a matrix writes into the residual stream.
+bool is_residual(std::string_view name) {
+  return name.ends_with(".c_proj.weight") || name.ends_with(".o_proj.weight") ||
+         name.ends_with(".down_proj.weight");
+}
+
+}  // namespace
+
+Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice& slice,
+                                      Precision precision) {
+  LH_TRY(check_shape(model));
+  if (precision == Precision::kFp16) {
+    return invalid("the CPU kernels compute in fp32 or bf16, not in fp16");
   }
   if (slice.first_layer < 0 || slice.end_layer < slice.first_layer ||
       slice.end_layer > model.layers) {
@@ -200,19 +147,37 @@ Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice&
   ModelStage stage;
   stage.model_ = model;
   stage.slice_ = slice;
+  stage.bf16_ = precision == Precision::kBf16;
   stage.parameters_ = parameters_of(model, slice);
-  stage.first_layer_index_ = slice.has_embedding ? 2 : 0;
-  if (slice.has_head) {
-    stage.final_norm_index_ =
-        stage.first_layer_index_ + kLayerTensors * (slice.end_layer - slice.first_layer);
-    const bool shared = model.tied_embedding && slice.has_embedding;
-    stage.head_index_ = shared ? 0 : stage.final_norm_index_ + 2;
-    if (shared) stage.tied_head_gradient_.assign(stage.parameters_[0].size, 0.0f);
-  }
+  stage.rotary_ = RotaryTable(model);
   const ModelParameter& last = stage.parameters_.back();
-  stage.weights_.assign(last.offset + round_up(last.size), 0.0f);
+  stage.weights_.assign(last.offset + round_up_to_line(last.size), 0.0f);
   stage.gradients_ = stage.weights_;
+  stage.weight_tensors_ = stage.tensors_of(stage.weights_);
+  stage.gradient_tensors_ = stage.tensors_of(stage.gradients_);
+  if (model.tied_embedding && slice.has_embedding && slice.has_head) {
+    stage.tied_head_gradient_.assign(stage.parameters_[0].size, 0.0f);
+    stage.gradient_tensors_.head = stage.tied_head_gradient_;
+  }
   return stage;
+}
+
+ModelStage::Tensors ModelStage::tensors_of(std::span<float> storage) const {
+  TensorCursor cursor(parameters_, storage);
+  Tensors tensors;
+  if (slice_.has_embedding) {
+    tensors.token_table = cursor.next();
+    if (model_.family == ModelFamily::kGpt2) tensors.position_table = cursor.next();
+  }
+  for (int layer = slice_.first_layer; layer < slice_.end_layer; ++layer) {
+    tensors.layers.push_back(cursor.next_layer(model_.family));
+  }
+  if (slice_.has_head) {
+    tensors.final_norm = cursor.next_norm(model_.family);
+    const bool is_shared = model_.tied_embedding && slice_.has_embedding;
+    tensors.head = is_shared ? tensors.token_table : cursor.next();
+  }
+  return tensors;
 }
 
 std::span<float> ModelStage::weight(const ModelParameter& parameter) {
@@ -243,25 +208,11 @@ void ModelStage::initialise_weights(std::uint64_t seed) {
       std::fill(values.begin(), values.end(), is_norm_weight ? 1.0f : 0.0f);
       continue;
     }
-    const bool is_residual = parameter.name.ends_with(".c_proj.weight");
-    const double deviation = is_residual ? 0.02 / std::sqrt(2.0 * model_.layers) : 0.02;
+    const double deviation =
+        is_residual(parameter.name) ? 0.02 / std::sqrt(2.0 * model_.layers) : 0.02;
     Rng rng(parameter.name, seed);
     for (float& value : values) value = static_cast<float>(deviation * nearly_normal(rng));
   }
-}
-
-std::span<float> ModelStage::tensor(std::vector<float>& from, int index) {
-  const ModelParameter& parameter = parameters_[static_cast<std::size_t>(index)];
-  return std::span(from).subspan(parameter.offset, parameter.size);
-}
-
-std::span<float> ModelStage::layer_tensor(std::vector<float>& from, ptrdiff_t layer, int index) {
-  return tensor(from, first_layer_index_ + static_cast<int>(layer) * kLayerTensors + index);
-}
-
-std::span<float> ModelStage::head_gradient() {
-  return tied_head_gradient_.empty() ? tensor(gradients_, head_index_)
-                                     : std::span(tied_head_gradient_);
 }
 
 }  // namespace longhaul

@@ -1,5 +1,5 @@
-// One stage of GPT-2: layers [first, end), perhaps the embedding before and the head after them.
-// Weights, gradients and the arithmetic of forward and backward; no schedule, no messages.
+// One stage of GPT-2 or Llama: layers [first, end), perhaps the embedding before and the head after
+// them. Weights, gradients and the arithmetic of forward and backward; no schedule, no messages.
 //
 // The same code runs the whole model (one stage with everything) and any cut of it. A boundary
 // tensor passes between stages as computed, so a pipeline has the bits of the single stage.
@@ -19,39 +19,15 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/job.h"
 #include "core/result.h"
+#include "kernels/model_layer.h"
+#include "kernels/model_parameters.h"
 #include "kernels/ops.h"
 
 namespace longhaul {
-
-/// The part of the model that a stage has.
-struct ModelSlice {
-  int first_layer = 0;
-  int end_layer = 0;  // one past the last; may be first_layer when there is an embedding or a head
-  bool has_embedding = false;
-  bool has_head = false;  // final layer norm, output head, loss
-};
-
-/// A tensor by its Hugging Face name ("h.3.attn.c_attn.weight", "wte.weight"). It lies at `offset`
-/// in the stage's weights, gradients and optimiser state; offsets are multiples of 16 floats and
-/// the gaps stay zero.
-struct ModelParameter {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::size_t offset = 0;
-  std::size_t size = 0;  // elements
-
-  bool decays() const { return shape.size() >= 2; }
-};
-
-/// The tensors of a slice in model order; a tied embedding of a stage that has only the head comes
-/// last.
-std::vector<ModelParameter> parameters_of(const ModelShape& model, const ModelSlice& slice);
 
 class ModelStage;
 
@@ -84,37 +60,38 @@ class StageBatch {
  private:
   friend class ModelStage;
   enum class State { kEmpty, kForwardDone, kInputDone };
-  struct Layer {
-    std::span<float> input;  // backward_input: the gradient of the input
-    std::span<float> norm1, mean1, inverse1;
-    std::span<float> qkv;  // backward_input: its gradient
-    std::span<float> attention, log_sum_exp;
-    std::span<float> middle;  // sum after attention; backward_input: its gradient
-    std::span<float> norm2, mean2, inverse2;
-    std::span<float> inner;  // MLP before GELU; backward_input: its gradient
-    std::span<float> gelu;
-  };
+  /// Of one of the layers: the input of the next, or the boundary tensor. Later its gradient.
+  std::span<float> output_of(std::size_t layer);
 
   std::ptrdiff_t sequences_;
   std::ptrdiff_t rows_;
   State state_ = State::kEmpty;
   std::uint64_t serial_ = 0;  // of its forward, among all forwards of the stage
   std::vector<float> storage_;
-  std::vector<Layer> layers_;
+  std::vector<LayerState> layers_;
   std::span<float> final_input_;  // of the final norm, or the boundary tensor
-  std::span<float> final_norm_, final_mean_, final_inverse_;
+  NormState final_norm_;
   std::vector<float> losses_, log_sum_exp_;
   std::vector<std::int32_t> tokens_, targets_;
 };
 
 class ModelStage {
  public:
-  /// Refuses (kInvalid) a shape that is not GPT-2's: heads x head width must be the width, and
-  /// there are no grouped key-value heads.
-  static Result<ModelStage> create(const ModelShape& model, const ModelSlice& slice);
+  ModelStage(ModelStage&&) = default;
+  ModelStage& operator=(ModelStage&&) = default;
+
+  /// Refuses (kInvalid) a shape that its family cannot have, and fp16. Moves, never copies.
+  ///
+  /// bf16: weights, gradients, sums and everything kept stay fp32. The operands of every matrix
+  /// product are rounded (kernels/gemm.h), and so is what a cut into stages would send: the stream
+  /// between layers, and the gradient that goes back between them. So here, too, every cut has the
+  /// bits of the whole, and a boundary tensor loses nothing in two bytes an element.
+  static Result<ModelStage> create(const ModelShape& model, const ModelSlice& slice,
+                                   Precision precision = Precision::kFp32);
 
   const ModelShape& model() const { return model_; }
   const ModelSlice& slice() const { return slice_; }
+  Precision precision() const { return bf16_ ? Precision::kBf16 : Precision::kFp32; }
   const std::vector<ModelParameter>& parameters() const { return parameters_; }
 
   std::span<float> weights() { return weights_; }
@@ -144,60 +121,40 @@ class ModelStage {
   void backward(StageBatch& batch, float loss_scale);
 
  private:
+  friend class ModelDecoder;
   ModelStage() = default;
 
-  /// A layer's tensors in file order.
-  enum LayerTensor {
-    kNorm1Weight,
-    kNorm1Bias,
-    kQkvWeight,
-    kQkvBias,
-    kProjectionWeight,
-    kProjectionBias,
-    kNorm2Weight,
-    kNorm2Bias,
-    kInnerWeight,
-    kInnerBias,
-    kOuterWeight,
-    kOuterBias,
-    kLayerTensors,
+  /// What parameters_of lists, by what it does: the weights, or the gradients.
+  struct Tensors {
+    std::span<float> token_table, position_table;
+    std::vector<LayerTensors> layers;
+    TensorPair final_norm;
+    std::span<float> head;
   };
+  Tensors tensors_of(std::span<float> storage) const;
 
-  /// Offsets of one layer's tensors, in the order of parameters_of.
-  std::span<float> layer_tensor(std::vector<float>& from, std::ptrdiff_t layer, int index);
-  std::span<float> tensor(std::vector<float>& from, int index);
-  ops::LinearShape linear(const StageBatch& batch, int in, int out) const;
   ops::LinearShape head_linear(const StageBatch& batch) const;
-  std::span<float> head_gradient();
-  void forward_layer(StageBatch& batch, std::ptrdiff_t layer, std::span<float> output);
-  void backward_layer_input(StageBatch& batch, std::ptrdiff_t layer,
-                            std::span<const float> output_gradient);
-  void backward_layer_weight(StageBatch& batch, std::ptrdiff_t layer,
-                             std::span<const float> output_gradient);
+  LayerPass layer_pass(const StageBatch& batch, std::size_t layer) const;
   void forward_head(StageBatch& batch);
   /// Logits of the batch in the workspace; computed unless they are there already.
   std::span<float> logits_of(StageBatch& batch);
   /// Their gradient in the workspace, likewise.
   std::span<float> logits_gradient_of(StageBatch& batch, float loss_scale);
-  void backward_norm(std::span<const float> output_gradient, std::span<const float> input,
-                     std::span<const float> mean, std::span<const float> inverse,
-                     std::span<const float> weight, std::span<float> weight_gradient,
-                     std::span<float> bias_gradient, std::span<float> input_gradient);
 
   ModelShape model_;
   ModelSlice slice_;
+  bool bf16_ = false;
   std::vector<ModelParameter> parameters_;
-  int first_layer_index_ = 0;  // of the first layer's first tensor
-  int final_norm_index_ = -1;
-  int head_index_ = -1;
   std::vector<float> weights_;
   std::vector<float> gradients_;
   std::vector<float> tied_head_gradient_;  // where one stage has both ends of a tied embedding
+  Tensors weight_tensors_;                 // spans into the above
+  Tensors gradient_tensors_;
 
   // Workspace, shared by all micro-batches.
-  std::vector<float> narrow_, narrow2_;  // [rows, width]
-  std::vector<float> wide_;              // [rows, max(3 width, MLP width)]
-  std::vector<float> logits_;            // [rows, vocabulary]
+  RotaryTable rotary_;
+  LayerScratch scratch_;
+  std::vector<float> logits_;  // [rows, vocabulary]
   enum class Logits { kNone, kValues, kGradient };
   Logits logits_hold_ = Logits::kNone;
   std::uint64_t logits_serial_ = 0;  // whose they are

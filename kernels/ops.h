@@ -1,5 +1,5 @@
-// The operations of GPT-2 training on the CPU, forward and backward, in fp32. A token is a row;
-// matrices are row-major; weights keep the layout of Hugging Face files.
+// The operations of training GPT-2 and Llama on the CPU, forward and backward, in fp32. A token is
+// a row; matrices are row-major; weights keep the layout of Hugging Face files.
 //
 // Every operation is a function of one struct of shapes and spans, filled by name. Sizes must agree
 // (LH_CHECK). Outputs do not overlap inputs unless the operation says so.
@@ -28,6 +28,8 @@ using std::ptrdiff_t;
 inline constexpr std::int32_t kIgnoredTarget = -1;
 
 // ---- embedding: output[row] = token_table[token] + position_table[row mod context]
+//
+// Without a position table (Llama) the second term is left out.
 
 struct EmbeddingShape {
   ptrdiff_t sequences = 0;
@@ -40,7 +42,7 @@ struct Embedding {
   EmbeddingShape shape;
   std::span<const std::int32_t> tokens;  // [rows], each inside the table
   std::span<const T> token_table;        // [vocabulary, width]
-  std::span<const T> position_table;     // [at least context, width]
+  std::span<const T> position_table;     // [at least context, width], or empty
   std::span<T> output;                   // [rows, width]
 };
 template <class T = float>
@@ -49,23 +51,22 @@ struct EmbeddingBackward {
   std::span<const std::int32_t> tokens;
   std::span<const T> output_gradient;
   std::span<T> token_table_gradient;     // accumulated
-  std::span<T> position_table_gradient;  // accumulated
+  std::span<T> position_table_gradient;  // accumulated; empty for none
 };
 void embedding_forward(const Embedding<>& op);
 void embedding_backward(const EmbeddingBackward<>& op);
 
 // ---- layer norm: output = (input - mean) / sqrt(variance + epsilon) * weight + bias, by rows
 
-inline constexpr double kLayerNormEpsilon = 1e-5;
-
-struct LayerNormShape {
+struct NormShape {
   ptrdiff_t rows = 0;
   ptrdiff_t width = 0;
+  double epsilon = 1e-5;  // of forward
 };
 
 template <class T = float>
 struct LayerNorm {
-  LayerNormShape shape;
+  NormShape shape;
   std::span<const T> input;
   std::span<const T> weight;  // [width]
   std::span<const T> bias;    // [width]
@@ -75,7 +76,7 @@ struct LayerNorm {
 };
 template <class T = float>
 struct LayerNormBackwardInput {
-  LayerNormShape shape;
+  NormShape shape;
   std::span<const T> input;
   std::span<const T> weight;
   std::span<const T> mean;
@@ -85,7 +86,7 @@ struct LayerNormBackwardInput {
 };
 template <class T = float>
 struct LayerNormBackwardWeight {
-  LayerNormShape shape;
+  NormShape shape;
   std::span<const T> input;
   std::span<const T> mean;
   std::span<const T> inverse_deviation;
@@ -96,6 +97,37 @@ struct LayerNormBackwardWeight {
 void layer_norm_forward(const LayerNorm<>& op);
 void layer_norm_backward_input(const LayerNormBackwardInput<>& op);
 void layer_norm_backward_weight(const LayerNormBackwardWeight<>& op);
+
+// ---- RMS norm: output = input / sqrt(mean(input^2) + epsilon) * weight, by rows
+
+template <class T = float>
+struct RmsNorm {
+  NormShape shape;
+  std::span<const T> input;
+  std::span<const T> weight;  // [width]
+  std::span<T> output;
+  std::span<T> inverse_root;  // [rows], kept for backward
+};
+template <class T = float>
+struct RmsNormBackwardInput {
+  NormShape shape;
+  std::span<const T> input;
+  std::span<const T> weight;
+  std::span<const T> inverse_root;
+  std::span<const T> output_gradient;
+  std::span<T> input_gradient;
+};
+template <class T = float>
+struct RmsNormBackwardWeight {
+  NormShape shape;
+  std::span<const T> input;
+  std::span<const T> inverse_root;
+  std::span<const T> output_gradient;
+  std::span<T> weight_gradient;  // accumulated
+};
+void rms_norm_forward(const RmsNorm<>& op);
+void rms_norm_backward_input(const RmsNormBackwardInput<>& op);
+void rms_norm_backward_weight(const RmsNormBackwardWeight<>& op);
 
 // ---- linear: output = input weight + bias
 
@@ -109,6 +141,12 @@ struct LinearShape {
   ptrdiff_t in = 0;
   ptrdiff_t out = 0;
   WeightLayout layout = WeightLayout::kInOut;
+  /// Between rows of the output and of its gradient; 0: they stand side by side. Else they are
+  /// columns of a wider matrix: spans begin at the first of them and may end after the last.
+  ptrdiff_t out_stride = 0;
+  bool bf16 = false;  // operands of the products rounded, see kernels/gemm.h
+
+  ptrdiff_t out_row() const { return out_stride == 0 ? out : out_stride; }
 };
 
 template <class T = float>
@@ -125,6 +163,8 @@ struct LinearBackwardInput {
   std::span<const T> weight;
   std::span<const T> output_gradient;
   std::span<T> input_gradient;
+  /// Continues the chains in input_gradient: of several products that share an input.
+  bool accumulates = false;
 };
 template <class T = float>
 struct LinearBackwardWeight {
@@ -138,6 +178,30 @@ void linear_forward(const Linear<>& op);
 void linear_backward_input(const LinearBackwardInput<>& op);
 void linear_backward_weight(const LinearBackwardWeight<>& op);
 
+// ---- rotary position embedding (Su et al., 2021), halves as in Hugging Face's Llama
+//
+// In place on queries and keys. Of each head the pair (x[i], x[i + head_width / 2]) is turned by
+// the angle of its position and i. Backward turns back.
+
+struct RotaryShape {
+  ptrdiff_t rows = 0;
+  ptrdiff_t context = 0;  // row r is at position first_position + r mod context
+  ptrdiff_t first_position = 0;
+  ptrdiff_t heads = 0;       // that are turned: of queries and keys
+  ptrdiff_t head_width = 0;  // even
+  ptrdiff_t row_width = 0;   // of queries, keys and values
+};
+
+template <class T = float>
+struct Rotary {
+  RotaryShape shape;
+  std::span<const T> cosine;  // [positions, head_width / 2]
+  std::span<const T> sine;
+  std::span<T> qkv;  // [rows, row_width], the heads first
+};
+void rotary_forward(const Rotary<>& op);
+void rotary_backward(const Rotary<>& op);
+
 // ---- causal multi-head attention
 //
 // For each sequence and head: output = softmax(Q K^T / sqrt(head_width), no later keys) V. The
@@ -150,6 +214,7 @@ struct AttentionShape {
   ptrdiff_t heads = 0;     // of queries
   ptrdiff_t kv_heads = 0;  // of keys and values; query head h reads head h / (heads / kv_heads)
   ptrdiff_t head_width = 0;
+  bool bf16 = false;  // operands of the products rounded, see kernels/gemm.h
 
   ptrdiff_t width() const { return heads * head_width; }
   /// Of a row of queries, keys and values.
@@ -172,7 +237,18 @@ struct AttentionBackward {
   std::span<const T> output_gradient;
   std::span<T> qkv_gradient;
 };
+/// Forward alone: queries of one sequence that follow `first_position` others, whose keys and
+/// values are kept. The rows of the output have the bits that attention_forward over all would give
+/// them.
+struct CachedAttention {
+  AttentionShape shape;  // one sequence; context: of the queries
+  ptrdiff_t first_position = 0;
+  std::span<const float> qkv;    // [context, qkv width], of which the queries are read
+  std::span<const float> cache;  // [first_position + context, keys and values of a row of qkv]
+  std::span<float> output;       // [context, width]
+};
 void attention_forward(const Attention<>& op);
+void attention_forward(const CachedAttention& op);
 void attention_backward(const AttentionBackward<>& op);
 
 // ---- GELU, tanh form: output = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
@@ -190,6 +266,25 @@ struct GeluBackward {
 };
 void gelu_forward(const Gelu<>& op);
 void gelu_backward(const GeluBackward<>& op);
+
+// ---- SwiGLU (Shazeer, 2020): output = gate / (1 + exp(-gate)) * up
+
+template <class T = float>
+struct SwiGlu {
+  std::span<const T> gate;
+  std::span<const T> up;
+  std::span<T> output;
+};
+template <class T = float>
+struct SwiGluBackward {
+  std::span<const T> gate;
+  std::span<const T> up;
+  std::span<const T> output_gradient;
+  std::span<T> gate_gradient;  // may be the gate
+  std::span<T> up_gradient;    // may be the up
+};
+void swiglu_forward(const SwiGlu<>& op);
+void swiglu_backward(const SwiGluBackward<>& op);
 
 // ---- residual: output = left + right. Backward is the identity for both.
 

@@ -49,6 +49,9 @@ int bench_clusters(bool quick, int threads);
 /// The same on 200. Takes hours; goes on where it was interrupted, so delete build/bench/clusters-
 /// done.jsonl after a change of code.
 int bench_clusters_full(int threads);
+/// Training steps of four models on one core against PyTorch (tools/judges; without it: against the
+/// peak alone). Takes a quarter of an hour; quick: without torch.compile.
+int bench_compute(bool quick, int threads);
 /// Speed of the tokenizers on one core, beside Hugging Face's where tools/judges has it.
 int bench_data(bool quick, int threads);
 /// Speed of the CPU kernels on one core.

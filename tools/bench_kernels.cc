@@ -1,57 +1,17 @@
 // Speed of the CPU kernels on one core: matrix products against the measured FMA peak, and a
 // training step of a small GPT.
 #include <algorithm>
-#include <ctime>
-#include <functional>
 #include <string>
 #include <vector>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "kernels/cpu/isa.h"
 #include "kernels/gemm.h"
 #include "kernels/model_stage.h"
 #include "tools/bench.h"
+#include "tools/bench_peak.h"
 
 namespace longhaul {
 namespace {
-
-/// CPU time of this thread: what other programs do on the machine matters less than to a wall
-/// clock.
-double cpu_seconds() {
-  timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
-double median_seconds(int runs, const std::function<void()>& body) {
-  std::vector<double> times;
-  for (int i = 0; i < runs; ++i) {
-    const double start = cpu_seconds();
-    body();
-    times.push_back(cpu_seconds() - start);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-#if defined(__x86_64__)
-/// Ten independent chains of AVX2 FMAs: enough to hide the latency. AVX-512 has the same peak on
-/// Zen 4 and up to twice that on Intel's servers.
-LH_TARGET_AVX2 void run_fma_chains(long count) {
-  __m256 sum[10] = {};
-  const __m256 factor = _mm256_set1_ps(0.999f);
-  const __m256 term = _mm256_set1_ps(0.01f);
-  for (long i = 0; i < count; ++i) {
-#define LH_FMA(k) asm volatile("vfmadd213ps %2, %1, %0" : "+x"(sum[k]) : "x"(factor), "x"(term));
-    LH_FMA(0)
-    LH_FMA(1) LH_FMA(2) LH_FMA(3) LH_FMA(4) LH_FMA(5) LH_FMA(6) LH_FMA(7) LH_FMA(8) LH_FMA(9)
-#undef LH_FMA
-  }
-}
-#endif
 
 double product_gigaflops(std::ptrdiff_t rows, std::ptrdiff_t columns, std::ptrdiff_t depth,
                          int runs) {
@@ -64,7 +24,7 @@ double product_gigaflops(std::ptrdiff_t rows, std::ptrdiff_t columns, std::ptrdi
   const double flops =
       2.0 * static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(depth);
   const int repeats = std::max(1, static_cast<int>(4e8 / flops));
-  const double time = median_seconds(runs, [&] {
+  const double time = median_cpu_seconds(runs, [&] {
     for (int i = 0; i < repeats; ++i) {
       gemm({.rows = rows,
             .columns = columns,
@@ -100,7 +60,7 @@ double tokens_per_second(int runs) {
   std::vector<float> v(m.size());
   const auto rows = static_cast<double>(batch.rows());
   std::int64_t step = 0;
-  const double time = median_seconds(runs + 1, [&] {
+  const double time = median_cpu_seconds(runs + 1, [&] {
     stage.zero_gradients();
     stage.forward(batch);
     stage.backward(batch, static_cast<float>(1 / rows));
@@ -120,13 +80,7 @@ int bench_kernels(bool quick, int) {
   const int runs = quick ? 5 : 21;
   const std::string command = "tools/bench kernels";
   std::vector<BenchFigure> figures;
-  double peak = 0;
-#if defined(__x86_64__)
-  if (supported_isas().size() > 1) {
-    constexpr long kCount = 20'000'000;
-    peak = kCount * 10 * 16 / median_seconds(runs, [] { run_fma_chains(kCount); }) * 1e-9;
-  }
-#endif
+  const double peak = fp32_peak_flops(runs) * 1e-9;
   struct Product {
     const char* name;
     std::ptrdiff_t rows, columns, depth;

@@ -236,10 +236,6 @@ Result<void> check_runnable(const Job& job, const Plan& plan) {
     return invalid(fmt::format("job `{}` has no `training` section", job.name),
                    "say what to train on and for how long; docs/formats.md has an example");
   }
-  if (job.model.family != ModelFamily::kGpt2) {
-    return invalid("only models of family gpt2 can be trained yet",
-                   "plan and simulate know llama; the kernels do not");
-  }
   if (job.precision != Precision::kFp32) {
     return invalid(
         fmt::format("the CPU kernels compute in fp32, the job asks for {}", name_of(job.precision)),

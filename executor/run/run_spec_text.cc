@@ -433,6 +433,9 @@ Result<RunSpec> parse_run_spec(std::string_view text) {
                    "run the same version of longhaul everywhere");
   }
   LH_ASSIGN(spec.job, parse_job(spec.job_text, "the run's job"));
+  if (!spec.job.model_from.empty()) {
+    return invalid("the run's job has its model in a folder, which workers need not have");
+  }
   LH_TRY(check_spec(spec));
   return spec;
 }

@@ -83,9 +83,9 @@ struct Scratch {
   std::vector<float> gradients;
   std::vector<float> do_o;
 };
-Scratch& scratch_for(const AttentionShape& shape) {
+Scratch& scratch_for(ptrdiff_t keys) {
   thread_local Scratch scratch;
-  const auto size = static_cast<std::size_t>(kQueryBlock * shape.context);
+  const auto size = static_cast<std::size_t>(kQueryBlock * keys);
   if (scratch.scores.size() < size) {
     scratch.scores.resize(size);
     scratch.gradients.resize(size);
@@ -94,10 +94,11 @@ Scratch& scratch_for(const AttentionShape& shape) {
   return scratch;
 }
 
+/// Of the queries at positions [first, end).
 template <class Body>
-void for_each_block(ptrdiff_t context, Body body) {
-  for (ptrdiff_t begin = 0; begin < context; begin += kQueryBlock) {
-    body(Block{begin, std::min(begin + kQueryBlock, context)});
+void for_each_block(ptrdiff_t first, ptrdiff_t end, Body body) {
+  for (ptrdiff_t begin = first; begin < end; begin += kQueryBlock) {
+    body(Block{begin, std::min(begin + kQueryBlock, end)});
   }
 }
 
@@ -137,35 +138,82 @@ float score_scale(const AttentionShape& s) {
   return 1.0f / std::sqrt(static_cast<float>(s.head_width));
 }
 
+/// One head's forward: where its rows lie, by position.
+struct HeadForward {
+  const float* query;
+  ptrdiff_t query_stride;
+  const float* key;
+  const float* value;
+  ptrdiff_t key_stride;
+  float* output;
+  ptrdiff_t output_stride;
+};
+
+/// One block of queries. `query` and `output` begin at the block's first query.
+void forward_block(const HeadForward& head, const Block& block, const AttentionShape& s,
+                   float* scores, float* log_sum_exp) {
+  gemm({.rows = block.queries(),
+        .columns = block.keys(),
+        .depth = s.head_width,
+        .a = {head.query, head.query_stride, 1},
+        .b = MatrixView{head.key, head.key_stride, 1}.transposed(),
+        .c = scores,
+        .c_row_stride = block.keys(),
+        .bf16 = s.bf16});
+  run_on_active_isa<softmax_body>(scores, block, score_scale(s), log_sum_exp);
+  gemm({.rows = block.queries(),
+        .columns = s.head_width,
+        .depth = block.keys(),
+        .a = {scores, block.keys(), 1},
+        .b = {head.value, head.key_stride, 1},
+        .c = head.output,
+        .c_row_stride = head.output_stride,
+        .bf16 = s.bf16});
+}
+
 }  // namespace
 
 void attention_forward(const Attention<>& op) {
   const auto& s = op.shape;
   check_sizes(s, op.qkv.size(), op.output.size(), op.log_sum_exp.size());
-  Scratch& scratch = scratch_for(s);
-  float* const scores = scratch.scores.data();
+  Scratch& scratch = scratch_for(s.context);
   const ptrdiff_t stride = s.qkv_width();
   for_each_head(s, [&](const HeadOffsets& at) {
-    const float* q = op.qkv.data() + at.query;
-    const float* k = op.qkv.data() + at.key;
-    const float* v = op.qkv.data() + at.value;
-    for_each_block(s.context, [&](const Block& block) {
-      gemm({.rows = block.queries(),
-            .columns = block.keys(),
-            .depth = s.head_width,
-            .a = {q + block.begin * stride, stride, 1},
-            .b = MatrixView{k, stride, 1}.transposed(),
-            .c = scores,
-            .c_row_stride = block.keys()});
-      run_on_active_isa<softmax_body>(scores, block, score_scale(s),
-                                      op.log_sum_exp.data() + at.statistic + block.begin);
-      gemm({.rows = block.queries(),
-            .columns = s.head_width,
-            .depth = block.keys(),
-            .a = {scores, block.keys(), 1},
-            .b = {v, stride, 1},
-            .c = op.output.data() + at.output + block.begin * s.width(),
-            .c_row_stride = s.width()});
+    for_each_block(0, s.context, [&](const Block& block) {
+      forward_block({.query = op.qkv.data() + at.query + block.begin * stride,
+                     .query_stride = stride,
+                     .key = op.qkv.data() + at.key,
+                     .value = op.qkv.data() + at.value,
+                     .key_stride = stride,
+                     .output = op.output.data() + at.output + block.begin * s.width(),
+                     .output_stride = s.width()},
+                    block, s, scratch.scores.data(),
+                    op.log_sum_exp.data() + at.statistic + block.begin);
+    });
+  });
+}
+
+void attention_forward(const CachedAttention& op) {
+  const auto& s = op.shape;
+  const ptrdiff_t end = op.first_position + s.context;
+  const ptrdiff_t cache_stride = s.qkv_width() - s.width();
+  LH_CHECK(s.sequences == 1, "a cache is of one sequence");
+  check_sizes(s, op.qkv.size(), op.output.size(), static_cast<std::size_t>(s.context * s.heads));
+  LH_CHECK(static_cast<ptrdiff_t>(op.cache.size()) == end * cache_stride,
+           "the cache has every position");
+  Scratch& scratch = scratch_for(end);
+  float unused[kQueryBlock];
+  for_each_head(s, [&](const HeadOffsets& at) {
+    for_each_block(op.first_position, end, [&](const Block& block) {
+      const ptrdiff_t row = block.begin - op.first_position;
+      forward_block({.query = op.qkv.data() + at.query + row * s.qkv_width(),
+                     .query_stride = s.qkv_width(),
+                     .key = op.cache.data() + at.key - s.width(),
+                     .value = op.cache.data() + at.value - s.width(),
+                     .key_stride = cache_stride,
+                     .output = op.output.data() + at.output + row * s.width(),
+                     .output_stride = s.width()},
+                    block, s, scratch.scores.data(), unused);
     });
   });
 }
@@ -174,7 +222,7 @@ void attention_backward(const AttentionBackward<>& op) {
   const auto& s = op.shape;
   check_sizes(s, op.qkv.size(), op.output.size(), op.log_sum_exp.size());
   check_sizes(s, op.qkv_gradient.size(), op.output_gradient.size(), op.log_sum_exp.size());
-  Scratch& scratch = scratch_for(s);
+  Scratch& scratch = scratch_for(s.context);
   float* const scores = scratch.scores.data();
   float* const gradients = scratch.gradients.data();
   float* const do_o = scratch.do_o.data();
@@ -189,7 +237,7 @@ void attention_backward(const AttentionBackward<>& op) {
     float* dq = op.qkv_gradient.data() + at.query;
     float* dk = op.qkv_gradient.data() + at.key;
     float* dv = op.qkv_gradient.data() + at.value;
-    for_each_block(s.context, [&](const Block& block) {
+    for_each_block(0, s.context, [&](const Block& block) {
       const ptrdiff_t first = block.begin;
       const MatrixView q_block = {q + first * stride, stride, 1};
       const MatrixView do_block = {output_gradient + first * s.width(), s.width(), 1};
@@ -199,7 +247,8 @@ void attention_backward(const AttentionBackward<>& op) {
                       .a = q_block,
                       .b = MatrixView{k, stride, 1}.transposed(),
                       .c = scores,
-                      .c_row_stride = block.keys()};
+                      .c_row_stride = block.keys(),
+                      .bf16 = s.bf16};
       gemm(product);
       product.a = do_block;
       product.b = MatrixView{v, stride, 1}.transposed();
@@ -216,7 +265,8 @@ void attention_backward(const AttentionBackward<>& op) {
             .a = {gradients, block.keys(), 1},
             .b = {k, stride, 1},
             .c = dq + first * stride,
-            .c_row_stride = stride});
+            .c_row_stride = stride,
+            .bf16 = s.bf16});
       product = {.rows = block.keys(),
                  .columns = s.head_width,
                  .depth = block.queries(),
@@ -224,7 +274,8 @@ void attention_backward(const AttentionBackward<>& op) {
                  .b = q_block,
                  .c = dk,
                  .c_row_stride = stride,
-                 .start = GemmStart::kAccumulate};
+                 .start = GemmStart::kAccumulate,
+                 .bf16 = s.bf16};
       gemm(product);
       product.a = MatrixView{scores, block.keys(), 1}.transposed();
       product.b = do_block;

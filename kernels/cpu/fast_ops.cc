@@ -1,10 +1,11 @@
-// Fast CPU versions of everything but attention (fast_attention.cc) and the optimiser
-// (optimiser.cc). Matrix products go through gemm; the rest is element-wise work and row sums,
-// written once and compiled for each instruction set.
+// Fast CPU versions of everything but attention (fast_attention.cc), what only Llama has
+// (fast_llama_ops.cc) and the optimiser (optimiser.cc). Matrix products go through gemm; the rest
+// is element-wise work and row sums, written once and compiled for each instruction set.
 #include <algorithm>
 #include <cstring>
 
 #include "core/result.h"
+#include "kernels/cpu/check_size.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/gemm.h"
@@ -12,11 +13,6 @@
 
 namespace longhaul::ops {
 namespace {
-
-template <class T>
-void check_size(std::span<T> values, ptrdiff_t size) {
-  LH_CHECK(static_cast<ptrdiff_t>(values.size()) == size, "a span fits the operation's shape");
-}
 
 LH_ALWAYS_INLINE void add_body(const float* left, const float* right, float* output,
                                ptrdiff_t count) {
@@ -26,14 +22,14 @@ LH_ALWAYS_INLINE void add_body(const float* left, const float* right, float* out
 
 /// sums[c] += sum over rows of values[row][c], rows in order.
 LH_ALWAYS_INLINE void add_rows_body(const float* __restrict values, ptrdiff_t rows, ptrdiff_t width,
-                                    float* __restrict sums) {
+                                    ptrdiff_t stride, float* __restrict sums) {
   for (ptrdiff_t row = 0; row < rows; ++row) {
-    for (ptrdiff_t c = 0; c < width; ++c) sums[c] += values[row * width + c];
+    for (ptrdiff_t c = 0; c < width; ++c) sums[c] += values[row * stride + c];
   }
 }
 
 LH_ALWAYS_INLINE void layer_norm_body(const LayerNorm<>* op) {
-  const auto [rows, width] = op->shape;
+  const auto [rows, width, epsilon] = op->shape;
   const float n = static_cast<float>(width);
   const float* __restrict weight = op->weight.data();
   const float* __restrict bias = op->bias.data();
@@ -45,7 +41,7 @@ LH_ALWAYS_INLINE void layer_norm_body(const LayerNorm<>* op) {
         lane_sum(width, [x, mean](ptrdiff_t c)
                             LH_INLINE_LAMBDA { return (x[c] - mean) * (x[c] - mean); }) /
         n;
-    const float inverse = 1.0f / vector_sqrt(variance + static_cast<float>(kLayerNormEpsilon));
+    const float inverse = 1.0f / vector_sqrt(variance + static_cast<float>(epsilon));
     for (ptrdiff_t c = 0; c < width; ++c) y[c] = (x[c] - mean) * inverse * weight[c] + bias[c];
     op->mean[static_cast<std::size_t>(row)] = mean;
     op->inverse_deviation[static_cast<std::size_t>(row)] = inverse;
@@ -53,7 +49,7 @@ LH_ALWAYS_INLINE void layer_norm_body(const LayerNorm<>* op) {
 }
 
 LH_ALWAYS_INLINE void layer_norm_backward_input_body(const LayerNormBackwardInput<>* op) {
-  const auto [rows, width] = op->shape;
+  const auto [rows, width, _] = op->shape;
   const float n = static_cast<float>(width);
   const float* __restrict weight = op->weight.data();
   for (ptrdiff_t row = 0; row < rows; ++row) {
@@ -78,7 +74,7 @@ LH_ALWAYS_INLINE void layer_norm_backward_input_body(const LayerNormBackwardInpu
 }
 
 LH_ALWAYS_INLINE void layer_norm_backward_weight_body(const LayerNormBackwardWeight<>* op) {
-  const auto [rows, width] = op->shape;
+  const auto [rows, width, _] = op->shape;
   float* __restrict weight_gradient = op->weight_gradient.data();
   float* __restrict bias_gradient = op->bias_gradient.data();
   for (ptrdiff_t row = 0; row < rows; ++row) {
@@ -167,8 +163,11 @@ void check_targets(std::span<const std::int32_t> targets, const CrossEntropyShap
 /// Calls body(row, token's offset in its table, position's offset in its table).
 template <class Body>
 void for_each_token(const EmbeddingShape& shape, std::span<const std::int32_t> tokens,
-                    std::size_t table_size, Body body) {
+                    std::size_t table_size, std::size_t position_table_size, Body body) {
   check_size(tokens, shape.sequences * shape.context);
+  LH_CHECK(position_table_size == 0 ||
+               static_cast<ptrdiff_t>(position_table_size) >= shape.context * shape.width,
+           "the position table covers the context");
   for (ptrdiff_t row = 0; row < shape.sequences * shape.context; ++row) {
     const ptrdiff_t from = tokens[static_cast<std::size_t>(row)] * shape.width;
     LH_CHECK(from >= 0 && from + shape.width <= static_cast<ptrdiff_t>(table_size),
@@ -177,9 +176,13 @@ void for_each_token(const EmbeddingShape& shape, std::span<const std::int32_t> t
   }
 }
 
-void check_position_table(const EmbeddingShape& shape, std::size_t size) {
-  LH_CHECK(static_cast<ptrdiff_t>(size) >= shape.context * shape.width,
-           "the position table covers the context");
+/// Whether columns of rows `s.out_row()` apart fit; the last row may end early.
+template <class T>
+void check_output(std::span<T> output, const LinearShape& s) {
+  LH_CHECK(s.out_row() >= s.out, "rows of an output do not overlap");
+  if (s.out_stride == 0) return check_size(output, s.rows * s.out);
+  LH_CHECK(static_cast<ptrdiff_t>(output.size()) >= (s.rows - 1) * s.out_stride + s.out,
+           "the columns lie inside their matrix");
 }
 
 /// The weight as an [in, out] matrix.
@@ -193,26 +196,32 @@ MatrixView weight_view(const float* weight, const LinearShape& s) {
 void embedding_forward(const Embedding<>& op) {
   const auto& s = op.shape;
   check_size(op.output, s.sequences * s.context * s.width);
-  check_position_table(s, op.position_table.size());
-  for_each_token(s, op.tokens, op.token_table.size(),
+  for_each_token(s, op.tokens, op.token_table.size(), op.position_table.size(),
                  [&](ptrdiff_t row, ptrdiff_t token, ptrdiff_t position) {
-                   run_on_active_isa<add_body>(op.token_table.data() + token,
-                                               op.position_table.data() + position,
-                                               op.output.data() + row * s.width, s.width);
+                   const float* from = op.token_table.data() + token;
+                   float* to = op.output.data() + row * s.width;
+                   if (op.position_table.empty()) {
+                     std::copy(from, from + s.width, to);
+                   } else {
+                     run_on_active_isa<add_body>(from, op.position_table.data() + position, to,
+                                                 s.width);
+                   }
                  });
 }
 
 void embedding_backward(const EmbeddingBackward<>& op) {
   const auto& s = op.shape;
   check_size(op.output_gradient, s.sequences * s.context * s.width);
-  check_position_table(s, op.position_table_gradient.size());
-  for_each_token(s, op.tokens, op.token_table_gradient.size(),
+  for_each_token(s, op.tokens, op.token_table_gradient.size(), op.position_table_gradient.size(),
                  [&](ptrdiff_t row, ptrdiff_t token, ptrdiff_t position) {
                    const float* gradient = op.output_gradient.data() + row * s.width;
-                   for (float* sum : {op.token_table_gradient.data() + token,
-                                      op.position_table_gradient.data() + position}) {
+                   const auto add_to = [&](float* sum) {
                      run_on_active_isa<add_body>(static_cast<const float*>(sum), gradient, sum,
                                                  s.width);
+                   };
+                   add_to(op.token_table_gradient.data() + token);
+                   if (!op.position_table_gradient.empty()) {
+                     add_to(op.position_table_gradient.data() + position);
                    }
                  });
 }
@@ -255,39 +264,42 @@ void linear_forward(const Linear<>& op) {
   check_size(op.input, s.rows * s.in);
   check_size(op.weight, s.in * s.out);
   if (!op.bias.empty()) check_size(op.bias, s.out);
-  check_size(op.output, s.rows * s.out);
+  check_output(op.output, s);
   gemm({.rows = s.rows,
         .columns = s.out,
         .depth = s.in,
         .a = {op.input.data(), s.in, 1},
         .b = weight_view(op.weight.data(), s),
         .c = op.output.data(),
-        .c_row_stride = s.out,
+        .c_row_stride = s.out_row(),
         .start = op.bias.empty() ? GemmStart::kZero : GemmStart::kRow,
-        .start_row = op.bias.empty() ? nullptr : op.bias.data()});
+        .start_row = op.bias.empty() ? nullptr : op.bias.data(),
+        .bf16 = s.bf16});
 }
 
 void linear_backward_input(const LinearBackwardInput<>& op) {
   const auto& s = op.shape;
   check_size(op.weight, s.in * s.out);
-  check_size(op.output_gradient, s.rows * s.out);
+  check_output(op.output_gradient, s);
   check_size(op.input_gradient, s.rows * s.in);
   gemm({.rows = s.rows,
         .columns = s.in,
         .depth = s.out,
-        .a = {op.output_gradient.data(), s.out, 1},
+        .a = {op.output_gradient.data(), s.out_row(), 1},
         .b = weight_view(op.weight.data(), s).transposed(),
         .c = op.input_gradient.data(),
-        .c_row_stride = s.in});
+        .c_row_stride = s.in,
+        .start = op.accumulates ? GemmStart::kAccumulate : GemmStart::kZero,
+        .bf16 = s.bf16});
 }
 
 void linear_backward_weight(const LinearBackwardWeight<>& op) {
   const auto& s = op.shape;
   check_size(op.input, s.rows * s.in);
-  check_size(op.output_gradient, s.rows * s.out);
+  check_output(op.output_gradient, s);
   check_size(op.weight_gradient, s.in * s.out);
   const MatrixView input = {op.input.data(), s.in, 1};
-  const MatrixView gradient = {op.output_gradient.data(), s.out, 1};
+  const MatrixView gradient = {op.output_gradient.data(), s.out_row(), 1};
   const bool in_out = s.layout == WeightLayout::kInOut;
   gemm({.rows = in_out ? s.in : s.out,
         .columns = in_out ? s.out : s.in,
@@ -296,10 +308,11 @@ void linear_backward_weight(const LinearBackwardWeight<>& op) {
         .b = in_out ? gradient : input,
         .c = op.weight_gradient.data(),
         .c_row_stride = in_out ? s.out : s.in,
-        .start = GemmStart::kAccumulate});
+        .start = GemmStart::kAccumulate,
+        .bf16 = s.bf16});
   if (!op.bias_gradient.empty()) {
     check_size(op.bias_gradient, s.out);
-    run_on_active_isa<add_rows_body>(op.output_gradient.data(), s.rows, s.out,
+    run_on_active_isa<add_rows_body>(op.output_gradient.data(), s.rows, s.out, s.out_row(),
                                      op.bias_gradient.data());
   }
 }

@@ -31,7 +31,7 @@ LH_TARGET_AVX2 void run(const GemmTile& tile) {
   }
   const float* a = tile.a;
   const float* b = tile.b;
-  for (std::ptrdiff_t k = 0; k < tile.depth; ++k) {
+  for (std::ptrdiff_t k = 0; k < tile.words; ++k) {
     __m256 column[kVectors];
     LH_UNROLL
     for (int v = 0; v < kVectors; ++v) column[v] = _mm256_load_ps(b + 8 * v);
@@ -65,7 +65,7 @@ constexpr GemmTileSize kSizes[] = {
 }  // namespace
 
 GemmTileSet avx2_gemm_tiles() {
-  return {kColumnsMax, kSizes};
+  return {kColumnsMax, 1, pack_words, kSizes};
 }
 
 }  // namespace longhaul

@@ -9,13 +9,14 @@
 namespace longhaul {
 namespace {
 
-constexpr std::array<Isa, 3> kIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512};
+constexpr std::array<Isa, 4> kIsas = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
 
 std::size_t count_supported() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;
-  return __builtin_cpu_supports("avx512f") ? 3 : 2;
+  if (!__builtin_cpu_supports("avx512f")) return 2;
+  return __builtin_cpu_supports("avx512bf16") ? 4 : 3;
 #else
   return 1;
 #endif
@@ -29,7 +30,7 @@ std::atomic<Isa>& active() {
 }  // namespace
 
 std::string_view name_of(Isa isa) {
-  constexpr std::array<std::string_view, 3> kNames = {"portable", "avx2", "avx512"};
+  constexpr std::array<std::string_view, 4> kNames = {"portable", "avx2", "avx512", "avx512_bf16"};
   return kNames[static_cast<std::size_t>(isa)];
 }
 

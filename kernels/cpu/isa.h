@@ -22,9 +22,10 @@
 namespace longhaul {
 
 enum class Isa {
-  kPortable,  // any CPU; fused multiply-add through std::fma
-  kAvx2,      // AVX2 and FMA
-  kAvx512,    // AVX-512F
+  kPortable,    // any CPU; fused multiply-add through std::fma
+  kAvx2,        // AVX2 and FMA
+  kAvx512,      // AVX-512F
+  kAvx512Bf16,  // and AVX512_BF16: products of bf16 numbers at twice the speed; else as kAvx512
 };
 std::string_view name_of(Isa isa);
 
@@ -35,6 +36,13 @@ std::span<const Isa> supported_isas();
 Isa active_isa();
 /// `isa` must be supported.
 void set_active_isa(Isa isa);
+
+/// Whether bf16 products are faster than fp32's here, and what to tell a person if not.
+inline bool has_fast_bf16() {
+  return active_isa() == Isa::kAvx512Bf16;
+}
+inline constexpr std::string_view kSlowBf16 =
+    "this processor lacks AVX512_BF16: bf16 gives the same numbers as elsewhere, at fp32's speed";
 
 template <auto kBody, class... Arguments>
 LH_TARGET_AVX2 void run_on_avx2(Arguments... arguments) {
@@ -51,6 +59,7 @@ LH_TARGET_AVX512 void run_on_avx512(Arguments... arguments) {
 template <auto kBody, class... Arguments>
 void run_on_active_isa(Arguments... arguments) {
   switch (active_isa()) {
+    case Isa::kAvx512Bf16:
     case Isa::kAvx512:
       return run_on_avx512<kBody>(arguments...);
     case Isa::kAvx2:

@@ -30,8 +30,9 @@ void embedding_forward(const ops::Embedding<T>& op) {
   const auto& s = op.shape;
   for (ptrdiff_t row = 0; row < s.sequences * s.context; ++row) {
     for (ptrdiff_t c = 0; c < s.width; ++c) {
-      at(op.output, row, s.width, c) = at(op.token_table, at(op.tokens, row), s.width, c) +
-                                       at(op.position_table, row % s.context, s.width, c);
+      T sum = at(op.token_table, at(op.tokens, row), s.width, c);
+      if (!op.position_table.empty()) sum += at(op.position_table, row % s.context, s.width, c);
+      at(op.output, row, s.width, c) = sum;
     }
   }
 }
@@ -43,14 +44,16 @@ void embedding_backward(const ops::EmbeddingBackward<T>& op) {
     for (ptrdiff_t c = 0; c < s.width; ++c) {
       const T gradient = at(op.output_gradient, row, s.width, c);
       at(op.token_table_gradient, at(op.tokens, row), s.width, c) += gradient;
-      at(op.position_table_gradient, row % s.context, s.width, c) += gradient;
+      if (!op.position_table_gradient.empty()) {
+        at(op.position_table_gradient, row % s.context, s.width, c) += gradient;
+      }
     }
   }
 }
 
 template <class T>
 void layer_norm_forward(const ops::LayerNorm<T>& op) {
-  const auto [rows, width] = op.shape;
+  const auto [rows, width, epsilon] = op.shape;
   const T n = static_cast<T>(width);
   for (ptrdiff_t row = 0; row < rows; ++row) {
     T mean = 0;
@@ -60,7 +63,7 @@ void layer_norm_forward(const ops::LayerNorm<T>& op) {
       const T deviation = at(op.input, row, width, c) - mean;
       variance += deviation * deviation / n;
     }
-    const T inverse = 1 / std::sqrt(variance + static_cast<T>(ops::kLayerNormEpsilon));
+    const T inverse = 1 / std::sqrt(variance + static_cast<T>(epsilon));
     for (ptrdiff_t c = 0; c < width; ++c) {
       at(op.output, row, width, c) =
           (at(op.input, row, width, c) - mean) * inverse * at(op.weight, c) + at(op.bias, c);
@@ -74,7 +77,7 @@ void layer_norm_forward(const ops::LayerNorm<T>& op) {
 //   input_gradient = (g - mean(g) - x^ mean(g x^)) / deviation
 template <class T>
 void layer_norm_backward_input(const ops::LayerNormBackwardInput<T>& op) {
-  const auto [rows, width] = op.shape;
+  const auto [rows, width, _] = op.shape;
   const T n = static_cast<T>(width);
   for (ptrdiff_t row = 0; row < rows; ++row) {
     const T mean = at(op.mean, row);
@@ -97,12 +100,60 @@ void layer_norm_backward_input(const ops::LayerNormBackwardInput<T>& op) {
 
 template <class T>
 void layer_norm_backward_weight(const ops::LayerNormBackwardWeight<T>& op) {
-  const auto [rows, width] = op.shape;
+  const auto [rows, width, _] = op.shape;
   for (ptrdiff_t row = 0; row < rows; ++row) {
     for (ptrdiff_t c = 0; c < width; ++c) {
       const T x = (at(op.input, row, width, c) - at(op.mean, row)) * at(op.inverse_deviation, row);
       at(op.weight_gradient, c) += at(op.output_gradient, row, width, c) * x;
       at(op.bias_gradient, c) += at(op.output_gradient, row, width, c);
+    }
+  }
+}
+
+template <class T>
+void rms_norm_forward(const ops::RmsNorm<T>& op) {
+  const auto [rows, width, epsilon] = op.shape;
+  for (ptrdiff_t row = 0; row < rows; ++row) {
+    T mean_square = 0;
+    for (ptrdiff_t c = 0; c < width; ++c) {
+      const T x = at(op.input, row, width, c);
+      mean_square += x * x / static_cast<T>(width);
+    }
+    const T inverse = 1 / std::sqrt(mean_square + static_cast<T>(epsilon));
+    for (ptrdiff_t c = 0; c < width; ++c) {
+      at(op.output, row, width, c) = at(op.input, row, width, c) * inverse * at(op.weight, c);
+    }
+    at(op.inverse_root, row) = inverse;
+  }
+}
+
+// With x^ = x / root and g = output_gradient * weight:
+//   input_gradient = (g - x^ mean(g x^)) / root
+template <class T>
+void rms_norm_backward_input(const ops::RmsNormBackwardInput<T>& op) {
+  const auto [rows, width, _] = op.shape;
+  for (ptrdiff_t row = 0; row < rows; ++row) {
+    const T inverse = at(op.inverse_root, row);
+    T mean_gx = 0;
+    for (ptrdiff_t c = 0; c < width; ++c) {
+      const T g = at(op.output_gradient, row, width, c) * at(op.weight, c);
+      mean_gx += g * at(op.input, row, width, c) * inverse / static_cast<T>(width);
+    }
+    for (ptrdiff_t c = 0; c < width; ++c) {
+      const T g = at(op.output_gradient, row, width, c) * at(op.weight, c);
+      const T x = at(op.input, row, width, c) * inverse;
+      at(op.input_gradient, row, width, c) = (g - x * mean_gx) * inverse;
+    }
+  }
+}
+
+template <class T>
+void rms_norm_backward_weight(const ops::RmsNormBackwardWeight<T>& op) {
+  const auto [rows, width, _] = op.shape;
+  for (ptrdiff_t row = 0; row < rows; ++row) {
+    for (ptrdiff_t c = 0; c < width; ++c) {
+      const T x = at(op.input, row, width, c) * at(op.inverse_root, row);
+      at(op.weight_gradient, c) += at(op.output_gradient, row, width, c) * x;
     }
   }
 }
@@ -116,7 +167,7 @@ void linear_forward(const ops::Linear<T>& op) {
       for (ptrdiff_t i = 0; i < s.in; ++i) {
         sum += at(op.input, row, s.in, i) * weight_at(op.weight, s, i, o);
       }
-      at(op.output, row, s.out, o) = sum;
+      at(op.output, row, s.out_row(), o) = sum;
     }
   }
 }
@@ -126,9 +177,9 @@ void linear_backward_input(const ops::LinearBackwardInput<T>& op) {
   const auto& s = op.shape;
   for (ptrdiff_t row = 0; row < s.rows; ++row) {
     for (ptrdiff_t i = 0; i < s.in; ++i) {
-      T sum = 0;
+      T sum = op.accumulates ? at(op.input_gradient, row, s.in, i) : T{0};
       for (ptrdiff_t o = 0; o < s.out; ++o) {
-        sum += at(op.output_gradient, row, s.out, o) * weight_at(op.weight, s, i, o);
+        sum += at(op.output_gradient, row, s.out_row(), o) * weight_at(op.weight, s, i, o);
       }
       at(op.input_gradient, row, s.in, i) = sum;
     }
@@ -140,7 +191,7 @@ void linear_backward_weight(const ops::LinearBackwardWeight<T>& op) {
   const auto& s = op.shape;
   for (ptrdiff_t row = 0; row < s.rows; ++row) {
     for (ptrdiff_t o = 0; o < s.out; ++o) {
-      const T gradient = at(op.output_gradient, row, s.out, o);
+      const T gradient = at(op.output_gradient, row, s.out_row(), o);
       for (ptrdiff_t i = 0; i < s.in; ++i) {
         T& sum = s.layout == ops::WeightLayout::kInOut ? at(op.weight_gradient, i, s.out, o)
                                                        : at(op.weight_gradient, o, s.in, i);
@@ -149,6 +200,41 @@ void linear_backward_weight(const ops::LinearBackwardWeight<T>& op) {
       if (!op.bias_gradient.empty()) at(op.bias_gradient, o) += gradient;
     }
   }
+}
+
+namespace {
+
+/// Turns every pair by its angle, or by the negative one.
+template <class T>
+void rotate(const ops::Rotary<T>& op, T sign) {
+  const auto& s = op.shape;
+  const ptrdiff_t half = s.head_width / 2;
+  for (ptrdiff_t row = 0; row < s.rows; ++row) {
+    const ptrdiff_t position = s.first_position + row % s.context;
+    for (ptrdiff_t head = 0; head < s.heads; ++head) {
+      for (ptrdiff_t i = 0; i < half; ++i) {
+        T& x = at(op.qkv, row, s.row_width, head * s.head_width + i);
+        T& y = at(op.qkv, row, s.row_width, head * s.head_width + half + i);
+        const T cosine = at(op.cosine, position, half, i);
+        const T sine = sign * at(op.sine, position, half, i);
+        const T turned_x = x * cosine - y * sine;
+        y = y * cosine + x * sine;
+        x = turned_x;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void rotary_forward(const ops::Rotary<T>& op) {
+  rotate(op, T{1});
+}
+
+template <class T>
+void rotary_backward(const ops::Rotary<T>& op) {
+  rotate(op, T{-1});
 }
 
 namespace {
@@ -295,6 +381,25 @@ void gelu_backward(const ops::GeluBackward<T>& op) {
 }
 
 template <class T>
+void swiglu_forward(const ops::SwiGlu<T>& op) {
+  for (std::size_t i = 0; i < op.gate.size(); ++i) {
+    op.output[i] = op.gate[i] / (1 + std::exp(-op.gate[i])) * op.up[i];
+  }
+}
+
+template <class T>
+void swiglu_backward(const ops::SwiGluBackward<T>& op) {
+  for (std::size_t i = 0; i < op.gate.size(); ++i) {
+    const T x = op.gate[i];
+    const T sigmoid = 1 / (1 + std::exp(-x));
+    const T slope = sigmoid * (1 + x * (1 - sigmoid));
+    const T up = op.up[i];
+    op.up_gradient[i] = op.output_gradient[i] * x * sigmoid;
+    op.gate_gradient[i] = op.output_gradient[i] * up * slope;
+  }
+}
+
+template <class T>
 void add(const ops::Add<T>& op) {
   for (std::size_t i = 0; i < op.output.size(); ++i) op.output[i] = op.left[i] + op.right[i];
 }
@@ -350,13 +455,20 @@ void adamw(const ops::AdamW<T>& op) {
   template void layer_norm_forward<T>(const ops::LayerNorm<T>&);                       \
   template void layer_norm_backward_input<T>(const ops::LayerNormBackwardInput<T>&);   \
   template void layer_norm_backward_weight<T>(const ops::LayerNormBackwardWeight<T>&); \
+  template void rms_norm_forward<T>(const ops::RmsNorm<T>&);                           \
+  template void rms_norm_backward_input<T>(const ops::RmsNormBackwardInput<T>&);       \
+  template void rms_norm_backward_weight<T>(const ops::RmsNormBackwardWeight<T>&);     \
   template void linear_forward<T>(const ops::Linear<T>&);                              \
   template void linear_backward_input<T>(const ops::LinearBackwardInput<T>&);          \
   template void linear_backward_weight<T>(const ops::LinearBackwardWeight<T>&);        \
+  template void rotary_forward<T>(const ops::Rotary<T>&);                              \
+  template void rotary_backward<T>(const ops::Rotary<T>&);                             \
   template void attention_forward<T>(const ops::Attention<T>&);                        \
   template void attention_backward<T>(const ops::AttentionBackward<T>&);               \
   template void gelu_forward<T>(const ops::Gelu<T>&);                                  \
   template void gelu_backward<T>(const ops::GeluBackward<T>&);                         \
+  template void swiglu_forward<T>(const ops::SwiGlu<T>&);                              \
+  template void swiglu_backward<T>(const ops::SwiGluBackward<T>&);                     \
   template void add<T>(const ops::Add<T>&);                                            \
   template void cross_entropy_forward<T>(const ops::CrossEntropy<T>&);                 \
   template void cross_entropy_backward<T>(const ops::CrossEntropyBackward<T>&);        \

@@ -19,11 +19,21 @@ void layer_norm_backward_input(const ops::LayerNormBackwardInput<T>& op);
 template <class T>
 void layer_norm_backward_weight(const ops::LayerNormBackwardWeight<T>& op);
 template <class T>
+void rms_norm_forward(const ops::RmsNorm<T>& op);
+template <class T>
+void rms_norm_backward_input(const ops::RmsNormBackwardInput<T>& op);
+template <class T>
+void rms_norm_backward_weight(const ops::RmsNormBackwardWeight<T>& op);
+template <class T>
 void linear_forward(const ops::Linear<T>& op);
 template <class T>
 void linear_backward_input(const ops::LinearBackwardInput<T>& op);
 template <class T>
 void linear_backward_weight(const ops::LinearBackwardWeight<T>& op);
+template <class T>
+void rotary_forward(const ops::Rotary<T>& op);
+template <class T>
+void rotary_backward(const ops::Rotary<T>& op);
 template <class T>
 void attention_forward(const ops::Attention<T>& op);
 template <class T>
@@ -32,6 +42,10 @@ template <class T>
 void gelu_forward(const ops::Gelu<T>& op);
 template <class T>
 void gelu_backward(const ops::GeluBackward<T>& op);
+template <class T>
+void swiglu_forward(const ops::SwiGlu<T>& op);
+template <class T>
+void swiglu_backward(const ops::SwiGluBackward<T>& op);
 template <class T>
 void add(const ops::Add<T>& op);
 template <class T>

@@ -740,5 +740,20 @@ TYPED_TEST(Questions, a_token_outside_the_vocabulary_is_refused) {
   }
 }
 
+// ---- tokens of steps
+
+TEST(RunTokens, those_of_all_steps_before_one_are_their_sum) {
+  // Batches of 5: more, as many, fewer than the data has, and with and without a partial last row.
+  for (const std::int64_t sequences : {1, 4, 5, 6, 10, 13}) {
+    const DataIdentity data = {1, sequences * 8 + 1, 16, 8};
+    const RunSpec spec = fixtures::spec_of({.micro_batches = {3, 2}}, data, data);
+    double sum = 0;
+    for (std::uint64_t step = 0; step < 12; ++step) {
+      EXPECT_EQ(targets_before(spec, step), sum) << sequences << " sequences, step " << step;
+      sum += targets_of_step(spec, step);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace longhaul

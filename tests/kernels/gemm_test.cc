@@ -1,6 +1,8 @@
 #include "kernels/gemm.h"
 
+#include <bit>
 #include <thread>
+#include <utility>
 
 #include "tests/kernels/numbers.h"
 
@@ -19,6 +21,31 @@ struct Size {
 struct Layout {
   bool transposed_a, transposed_b;
 };
+
+float fused_step(float a, float b, float sum) {
+  return std::fma(a, b, sum);
+}
+
+/// Nearest number of 8 digits.
+float nearest_bf16(float x) {
+  if (!(std::fabs(x) >= 0x1p-126f)) return x == x ? std::copysign(0.0f, x) : x;
+  int exponent = 0;
+  const double digits = std::frexp(double{x}, &exponent);  // in [0.5, 1)
+  return static_cast<float>(std::ldexp(std::nearbyint(digits * 256), exponent - 8));
+}
+
+/// The same step of a bf16 product. Rounding to 24 digits happens before what is small is flushed.
+float bf16_step(float a, float b, float sum) {
+  if (std::fabs(sum) < 0x1p-126f) sum = std::copysign(0.0f, sum);
+  const float x = nearest_bf16(a);
+  const float y = nearest_bf16(b);
+  const float result = std::fma(x, y, sum);
+  if (std::fabs(result) > 0x1p-126f || result != result) return result;
+  // Far below the limits of double, 2^100 times as much has the digits that fp32 loses there.
+  const double more = std::fma(double{x} * 0x1p100, double{y}, double{sum} * 0x1p100);
+  const auto rounded = static_cast<float>(more);
+  return std::fabs(rounded) < 0x1p-26f ? std::copysign(0.0f, result) : result;
+}
 
 /// Operands of a product; C is wider than its columns so that strays are seen.
 struct Problem {
@@ -39,17 +66,19 @@ struct Problem {
                .start_row = row.data()};
   }
 
-  std::vector<float> run(GemmStart start) const {
+  std::vector<float> run(GemmStart start, bool bf16 = false) const {
     std::vector<float> result = c;
     Gemm p = product;
     p.c = result.data();
     p.start = start;
+    p.bf16 = bf16;
     gemm(p);
     return result;
   }
 
   /// The contract of kernels/gemm.h, word by word.
-  std::vector<float> by_contract(GemmStart start) const {
+  template <class Step = decltype(fused_step)>
+  std::vector<float> by_contract(GemmStart start, Step step = fused_step) const {
     std::vector<float> result = c;
     for (ptrdiff_t i = 0; i < size.rows; ++i) {
       for (ptrdiff_t j = 0; j < size.columns; ++j) {
@@ -58,9 +87,8 @@ struct Problem {
                     : start == GemmStart::kRow ? row[static_cast<std::size_t>(j)]
                                                : to;
         for (ptrdiff_t k = 0; k < size.depth; ++k) {
-          sum =
-              std::fma(product.a.data[i * product.a.row_stride + k * product.a.column_stride],
-                       product.b.data[k * product.b.row_stride + j * product.b.column_stride], sum);
+          sum = step(product.a.data[i * product.a.row_stride + k * product.a.column_stride],
+                     product.b.data[k * product.b.row_stride + j * product.b.column_stride], sum);
         }
         to = sum;
       }
@@ -94,6 +122,109 @@ TEST(Gemm, equals_the_chain_of_fused_multiply_adds_on_every_instruction_set) {
       }
     }
   }
+}
+
+TEST(Gemm, bf16_equals_the_chain_of_rounded_operands_on_every_instruction_set) {
+  const Size sizes[] = {{1, 1, 1},     {1, 1, 0},    {2, 3, 4},   {3, 15, 5},    {6, 16, 7},
+                        {7, 17, 8},    {13, 31, 3},  {28, 8, 1},  {14, 32, 768}, {15, 33, 769},
+                        {16, 17, 31},  {17, 33, 32}, {29, 9, 33}, {3, 1537, 2},  {225, 5, 3},
+                        {4, 48, 1537}, {64, 64, 64}};
+  for (const Size size : sizes) {
+    for (const Layout layout : {Layout{false, false}, Layout{true, false}, Layout{false, true}}) {
+      const Problem problem(size, layout);
+      for (const GemmStart start : {GemmStart::kZero, GemmStart::kRow, GemmStart::kAccumulate}) {
+        const std::vector<float> expected = problem.by_contract(start, bf16_step);
+        with_each_isa([&](Isa) {
+          EXPECT_TRUE(same_bits(problem.run(start, true), expected))
+              << size.rows << " x " << size.columns << " x " << size.depth << ", start "
+              << static_cast<int>(start) << ", transposed " << layout.transposed_a
+              << layout.transposed_b;
+        });
+      }
+    }
+  }
+}
+
+/// Numbers with the exponents of [low, low + 64); an eighth of them 0 or -0.
+void fill_with_exponents(std::vector<float>& values, std::string_view name, int low) {
+  Rng rng(name, static_cast<std::uint64_t>(low));
+  for (float& value : values) {
+    const auto digits = static_cast<std::uint32_t>(rng.next());
+    const auto exponent =
+        static_cast<std::uint32_t>(low) + static_cast<std::uint32_t>(rng.next() % 64);
+    value = std::bit_cast<float>((digits & 0x807fffffu) | exponent << 23);
+    if (rng.next() % 8 == 0) value = std::copysign(0.0f, value);
+  }
+}
+
+// Exponents near the smallest: products of 2^-31 and below with 2^-95, sums that are denormal,
+// cancel or round up to 2^-126; denormal operands and starts.
+TEST(Gemm, bf16_flushes_what_is_smaller_than_normal_on_every_instruction_set) {
+  Problem problem({40, 50, 33}, {false, false});
+  for (const int low_a : {0, 30, 60, 96}) {
+    fill_with_exponents(problem.a, "a", low_a);
+    fill_with_exponents(problem.b, "b", 96 - low_a / 2);
+    fill_with_exponents(problem.c, "c", 0);
+    for (float& value : problem.c) value *= 0x1p-62f;
+    for (const GemmStart start : {GemmStart::kZero, GemmStart::kAccumulate}) {
+      const std::vector<float> expected = problem.by_contract(start, bf16_step);
+      with_each_isa([&](Isa) {
+        EXPECT_TRUE(same_bits(problem.run(start, true), expected)) << "exponents from " << low_a;
+      });
+    }
+  }
+}
+
+// A sum just below 2^-126: 2^-126 less 2^-150 flushes, 2^-126 less 2^-151 rounds up to 2^-126. The
+// start is 2^-126 (1 + 2^-23) or so, the product takes the rest away.
+TEST(Gemm, bf16_tells_what_rounds_up_to_normal_from_what_is_flushed) {
+  with_each_isa([&](Isa) {
+    for (const auto& [product, sum] : {std::pair{-0x1p-150, 0.0f}, std::pair{-0x1p-151, 0x1p-126f},
+                                       std::pair{-0x1.8p-151, 0.0f}, std::pair{0.0, 0x1p-126f}}) {
+      const auto a = static_cast<float>(product * 0x1p75);
+      const float b = 0x1p-75f;
+      float c = 0x1p-126f;
+      gemm({.rows = 1,
+            .columns = 1,
+            .depth = 1,
+            .a = {&a, 1, 1},
+            .b = {&b, 1, 1},
+            .c = &c,
+            .c_row_stride = 1,
+            .start = GemmStart::kAccumulate,
+            .bf16 = true});
+      EXPECT_EQ(c, sum) << product;
+    }
+  });
+}
+
+// A weight gradient over 5 and 4 rows is the one over 9, though words hold two rows.
+TEST(Gemm, bf16_chains_continue_across_products_of_odd_depth) {
+  const Problem whole({20, 40, 9}, {true, false});
+  const std::vector<float> expected = whole.run(GemmStart::kAccumulate, true);
+  with_each_isa([&](Isa) {
+    std::vector<float> c = whole.c;
+    Gemm part = whole.product;
+    part.c = c.data();
+    part.start = GemmStart::kAccumulate;
+    part.bf16 = true;
+    part.depth = 5;
+    gemm(part);
+    part.a.data += 5 * part.a.column_stride;
+    part.b.data += 5 * part.b.row_stride;
+    part.depth = 4;
+    gemm(part);
+    EXPECT_TRUE(same_bits(c, expected));
+  });
+}
+
+TEST(Gemm, bf16_leaves_the_thread_as_it_was) {
+  const Problem problem({2, 2, 2}, {false, false});
+  with_each_isa([&](Isa) {
+    problem.run(GemmStart::kZero, true);
+    volatile float smallest = 0x1p-126f;
+    EXPECT_EQ(smallest * 0.5f, 0x1p-127f) << "fp32 code after it still has small numbers";
+  });
 }
 
 // Strides of neither operand need be 1: a head's queries inside a wider matrix, every other column.

@@ -27,6 +27,18 @@ ModelShape small_model(bool tied) {
           .tied_embedding = tied};
 }
 
+/// The same for Llama: three query heads share a key head, and all heads together are wider than
+/// the stream.
+ModelShape small_llama(bool tied) {
+  ModelShape model = small_model(tied);
+  model.family = ModelFamily::kLlama;
+  model.heads = 6;
+  model.kv_heads = 2;
+  model.head_width = 6;
+  model.norm_epsilon = 1e-6;
+  return model;
+}
+
 constexpr int kSequences = 4;
 constexpr float kLossScale = 1.0f / (kSequences * 13);
 
@@ -63,10 +75,11 @@ enum class Order {
 };
 
 /// One step over the 4 sequences in micro-batches of `sequences`.
-Outcome train_step(bool tied, const std::vector<int>& layers, int sequences, Order order) {
+Outcome train_step(const ModelShape& model, const std::vector<int>& layers, int sequences,
+                   Order order) {
   std::vector<ModelStage> stages;
   for (const ModelSlice& slice : cut(layers)) {
-    stages.push_back(ModelStage::create(small_model(tied), slice).value());
+    stages.push_back(ModelStage::create(model, slice).value());
     stages.back().initialise_weights(3);
   }
   const std::size_t count = kSequences / static_cast<std::size_t>(sequences);
@@ -134,9 +147,9 @@ Outcome train_step(bool tied, const std::vector<int>& layers, int sequences, Ord
   return outcome;
 }
 
-class Gpt2Pipeline : public testing::TestWithParam<bool> {};
+class ModelPipeline : public testing::TestWithParam<ModelShape> {};
 
-TEST_P(Gpt2Pipeline, every_cut_has_the_bits_of_the_single_stage) {
+TEST_P(ModelPipeline, every_cut_has_the_bits_of_the_single_stage) {
   const Outcome single = train_step(GetParam(), {4}, 2, Order::kWhole);
   for (const std::vector<int>& layers : std::vector<std::vector<int>>{
            {2, 2}, {1, 3}, {3, 1}, {1, 1, 1, 1}, {0, 4}, {4, 0}, {0, 1, 3, 0}}) {
@@ -145,7 +158,7 @@ TEST_P(Gpt2Pipeline, every_cut_has_the_bits_of_the_single_stage) {
   }
 }
 
-TEST_P(Gpt2Pipeline, every_order_of_a_schedule_has_the_same_bits) {
+TEST_P(ModelPipeline, every_order_of_a_schedule_has_the_same_bits) {
   const Outcome whole = train_step(GetParam(), {4}, 1, Order::kWhole);
   for (const Order order : {Order::kGPipe, Order::kWeightsLast, Order::kWeightsMixed}) {
     SCOPED_TRACE(static_cast<int>(order));
@@ -156,14 +169,14 @@ TEST_P(Gpt2Pipeline, every_order_of_a_schedule_has_the_same_bits) {
 
 // Stronger than the design asks for: losses and weight gradients of 1 x 4 sequences are those of
 // 2 x 2 and of 4 x 1, so the micro-batch is a matter of speed alone (on this backend).
-TEST_P(Gpt2Pipeline, the_micro_batch_does_not_matter) {
+TEST_P(ModelPipeline, the_micro_batch_does_not_matter) {
   const Outcome one = train_step(GetParam(), {4}, 4, Order::kWhole);
   for (const int sequences : {2, 1}) {
     train_step(GetParam(), {4}, sequences, Order::kWhole).expect_equal(one);
   }
 }
 
-TEST_P(Gpt2Pipeline, every_instruction_set_has_the_same_bits) {
+TEST_P(ModelPipeline, every_instruction_set_has_the_same_bits) {
   Outcome portable;
   with_each_isa([&](Isa isa) {
     const Outcome outcome = train_step(GetParam(), {4}, 2, Order::kWhole);
@@ -172,11 +185,8 @@ TEST_P(Gpt2Pipeline, every_instruction_set_has_the_same_bits) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, Gpt2Pipeline, testing::Bool(),
-                         [](const auto& info) { return info.param ? "tied" : "untied"; });
-
-TEST(Gpt2, recomputing_from_the_input_gives_the_same_bits) {
-  auto stage = ModelStage::create(small_model(true), {1, 3, false, false}).value();
+TEST_P(ModelPipeline, recomputing_from_the_input_gives_the_same_bits) {
+  auto stage = ModelStage::create(GetParam(), {1, 3, false, false}).value();
   stage.initialise_weights(3);
   StageBatch batch(stage, 2);
   const auto input = random_values("input", batch.input().size());
@@ -187,6 +197,50 @@ TEST(Gpt2, recomputing_from_the_input_gives_the_same_bits) {
   EXPECT_TRUE(same_bits(batch.output(), output));
   EXPECT_TRUE(same_bits(batch.input(), input));
 }
+
+TEST_P(ModelPipeline, logits_of_a_row_do_not_depend_on_later_tokens) {
+  auto stage = ModelStage::create(GetParam(), {0, 4, true, true}).value();
+  stage.initialise_weights(3);
+  const auto logits_of_five = [&](std::int32_t rest) {
+    StageBatch batch(stage, 1);
+    std::fill(batch.tokens().begin(), batch.tokens().begin() + 5, 7);
+    std::fill(batch.tokens().begin() + 5, batch.tokens().end(), rest);
+    stage.forward(batch);
+    const auto logits = stage.logits(batch).first(5 * 19);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  EXPECT_TRUE(same_bits(logits_of_five(0), logits_of_five(18)));
+}
+
+// The planner's memory model and the executor's storage count the same scalars.
+TEST_P(ModelPipeline, sizes_are_those_of_the_model_math) {
+  const ModelShape model = GetParam();
+  const auto total = [&](const ModelSlice& slice) {
+    std::size_t sum = 0;
+    for (const auto& parameter : parameters_of(model, slice)) sum += parameter.size;
+    return static_cast<double>(sum);
+  };
+  EXPECT_EQ(total({0, 4, true, true}), model_parameters(model));
+  EXPECT_EQ(total({1, 2, false, false}), layer_parameters(model));
+  // A middle stage keeps its layers' activations and one boundary tensor; the norms' statistics, 4
+  // numbers (RMS norm: 2) a token and layer, and padding are what the formula leaves out.
+  const auto stage = ModelStage::create(model, {1, 3, false, false}).value();
+  const double formula = 2 * layer_activation_bytes(model, Precision::kFp32, 2).value() +
+                         boundary_bytes(model, Precision::kFp32, 2).value();
+  const double numbers = model.family == ModelFamily::kGpt2 ? 4 : 2;
+  const double statistics = 2 * numbers * 26 * 4;
+  const double kept = static_cast<double>(StageBatch(stage, 2).bytes());
+  EXPECT_GE(kept, formula + statistics);
+  EXPECT_LE(kept, formula + statistics + 25 * 64);
+}
+
+INSTANTIATE_TEST_SUITE_P(, ModelPipeline,
+                         testing::Values(small_model(true), small_model(false), small_llama(true),
+                                         small_llama(false)),
+                         [](const auto& info) {
+                           return std::string(name_of(info.param.family)) +
+                                  (info.param.tied_embedding ? "_tied" : "_untied");
+                         });
 
 TEST(Gpt2, the_logits_are_those_of_the_losses) {
   auto stage = ModelStage::create(small_model(true), {0, 4, true, true}).value();
@@ -209,20 +263,6 @@ TEST(Gpt2, the_logits_are_those_of_the_losses) {
     EXPECT_NEAR(std::log(sum) - double{logits[row * 19 + target]}, double{batch.losses()[row]},
                 1e-5);
   }
-}
-
-TEST(Gpt2, logits_of_a_row_do_not_depend_on_later_tokens) {
-  auto stage = ModelStage::create(small_model(true), {0, 4, true, true}).value();
-  stage.initialise_weights(3);
-  const auto logits_of_five = [&](std::int32_t rest) {
-    StageBatch batch(stage, 1);
-    std::fill(batch.tokens().begin(), batch.tokens().begin() + 5, 7);
-    std::fill(batch.tokens().begin() + 5, batch.tokens().end(), rest);
-    stage.forward(batch);
-    const auto logits = stage.logits(batch).first(5 * 19);
-    return std::vector<float>(logits.begin(), logits.end());
-  };
-  EXPECT_TRUE(same_bits(logits_of_five(0), logits_of_five(18)));
 }
 
 TEST(Gpt2, tensors_have_hugging_face_names_shapes_and_aligned_offsets) {
@@ -267,30 +307,6 @@ TEST(Gpt2, the_head_lists_its_matrix_by_where_it_lives) {
   EXPECT_EQ(last_name(false, true), "lm_head.weight");
 }
 
-// The planner's memory model and the executor's storage count the same scalars.
-TEST(Gpt2, sizes_are_those_of_the_model_math) {
-  for (const bool tied : {false, true}) {
-    const ModelShape model = small_model(tied);
-    const auto total = [&](const ModelSlice& slice) {
-      std::size_t sum = 0;
-      for (const auto& parameter : parameters_of(model, slice)) sum += parameter.size;
-      return static_cast<double>(sum);
-    };
-    EXPECT_EQ(total({0, 4, true, true}), model_parameters(model));
-    EXPECT_EQ(total({1, 2, false, false}), layer_parameters(model));
-  }
-  // A middle stage keeps its layers' activations and one boundary tensor; the layer-norm
-  // statistics, 4 numbers a token and layer, and padding are what the formula leaves out.
-  const ModelShape model = small_model(true);
-  const auto stage = ModelStage::create(model, {1, 3, false, false}).value();
-  const double formula = 2 * layer_activation_bytes(model, Precision::kFp32, 2).value() +
-                         boundary_bytes(model, Precision::kFp32, 2).value();
-  const double statistics = 2 * 4 * 26 * 4;
-  const double kept = static_cast<double>(StageBatch(stage, 2).bytes());
-  EXPECT_GE(kept, formula + statistics);
-  EXPECT_LE(kept, formula + statistics + 25 * 64);
-}
-
 TEST(Gpt2, initial_weights_do_not_depend_on_the_cut) {
   auto whole = ModelStage::create(small_model(true), {0, 4, true, true}).value();
   auto last = ModelStage::create(small_model(true), {3, 4, false, true}).value();
@@ -314,10 +330,34 @@ TEST(Gpt2, initial_weights_do_not_depend_on_the_cut) {
   EXPECT_EQ(whole.weight(whole.parameters()[3])[0], 0.0f);  // h.0.ln_1.bias
 }
 
-TEST(Gpt2, shapes_that_are_not_gpt2_are_refused) {
+TEST(Llama, residual_projections_begin_smaller) {
+  auto stage = ModelStage::create(small_llama(true), {0, 4, true, true}).value();
+  stage.initialise_weights(9);
+  for (const auto& parameter : stage.parameters()) {
+    const auto values = stage.weight(parameter);
+    if (!parameter.decays()) {
+      EXPECT_EQ(values[0], 1.0f) << parameter.name;
+      continue;
+    }
+    // As for GPT-2: 0.02, and 0.02 / sqrt(8) for those that write into the stream. The estimate
+    // from n draws strays by about 1 / sqrt(2 n); the smallest matrix has 240.
+    const bool is_residual =
+        parameter.name.ends_with("o_proj.weight") || parameter.name.ends_with("down_proj.weight");
+    const double expected = is_residual ? 0.00707 : 0.02;
+    const double deviation =
+        std::sqrt(ops::sum_of_squares(values) / static_cast<double>(values.size()));
+    EXPECT_NEAR(deviation, expected, 0.15 * expected) << parameter.name;
+  }
+}
+
+TEST(ModelStage, shapes_and_slices_that_cannot_be_are_refused) {
   const auto code = [](const ModelShape& model, const ModelSlice& slice) {
     const auto stage = ModelStage::create(model, slice);
     return stage ? 0 : static_cast<int>(stage.error().code);
+  };
+  const auto changed = [&](ModelShape model, int ModelShape::* extent, int value) {
+    model.*extent = value;
+    return code(model, {0, 4, true, true});
   };
   const ModelShape good = small_model(true);
   EXPECT_EQ(code(good, {0, 4, true, true}), 0);
@@ -327,18 +367,35 @@ TEST(Gpt2, shapes_that_are_not_gpt2_are_refused) {
   EXPECT_EQ(code(good, {0, 5, true, true}), 2);
   EXPECT_EQ(code(good, {-1, 2, true, true}), 2);
   EXPECT_EQ(code(good, {3, 2, true, true}), 2);
-  ModelShape bad = good;
-  bad.kv_heads = 1;
-  EXPECT_EQ(code(bad, {0, 4, true, true}), 2);
-  bad = good;
-  bad.head_width = 8;
-  EXPECT_EQ(code(bad, {0, 4, true, true}), 2);
-  bad = good;
-  bad.family = ModelFamily::kLlama;
-  EXPECT_EQ(code(bad, {0, 4, true, true}), 2);
-  bad = good;
-  bad.vocabulary = 0;
-  EXPECT_EQ(code(bad, {0, 4, true, true}), 2);
+  EXPECT_EQ(changed(good, &ModelShape::kv_heads, 1), 2);
+  EXPECT_EQ(changed(good, &ModelShape::head_width, 8), 2);
+  EXPECT_EQ(changed(good, &ModelShape::vocabulary, 0), 2);
+  // Llama may have what GPT-2 has not, but key heads must divide query heads, and pairs the head.
+  const ModelShape llama = small_llama(true);
+  EXPECT_EQ(changed(llama, &ModelShape::kv_heads, 1), 0);
+  EXPECT_EQ(changed(llama, &ModelShape::head_width, 8), 0);
+  EXPECT_EQ(changed(llama, &ModelShape::kv_heads, 4), 2);
+  EXPECT_EQ(changed(llama, &ModelShape::kv_heads, 0), 2);
+  EXPECT_EQ(changed(llama, &ModelShape::head_width, 7), 2);
+  ModelShape shape = llama;
+  for (const double epsilon : {0.0, 1e-46, 2.0, std::nan("")}) {  // 1e-46 is 0 in fp32
+    shape.norm_epsilon = epsilon;
+    EXPECT_EQ(code(shape, {0, 4, true, true}), 2) << epsilon;
+  }
+  shape = llama;
+  for (const double theta : {0.5, 1e13, std::nan("")}) {
+    shape.rope_theta = theta;
+    EXPECT_EQ(code(shape, {0, 4, true, true}), 2) << theta;
+  }
+  shape = llama;
+  for (const RopeScaling& scaling :
+       {RopeScaling{.factor = 0.5}, RopeScaling{.low_frequency = 0},
+        RopeScaling{.high_frequency = 1}, RopeScaling{.original_context = 0}}) {
+    shape.rope_scaling = scaling;
+    EXPECT_EQ(code(shape, {0, 4, true, true}), 2);
+  }
+  shape.rope_scaling = RopeScaling{};
+  EXPECT_EQ(code(shape, {0, 4, true, true}), 0);
 }
 
 TEST(Gpt2DeathTest, a_backward_without_its_forward_stops_the_program) {

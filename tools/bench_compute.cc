@@ -1,0 +1,177 @@
+// Training steps of whole models on one core against PyTorch's, which tests/judges/compute_torch.py
+// runs on the same machine right after, and against the measured peak.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/model_math.h"
+#include "kernels/model_stage.h"
+#include "tools/bench.h"
+#include "tools/bench_peak.h"
+
+namespace longhaul {
+namespace {
+
+struct Subject {
+  const char* name;
+  ModelShape model;
+  int sequences;
+};
+
+ModelShape gpt2(int layers, int width, int heads, int vocabulary) {
+  return {.family = ModelFamily::kGpt2,
+          .layers = layers,
+          .width = width,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_width = width / heads,
+          .ffn_width = 4 * width,
+          .context = 256,
+          .vocabulary = vocabulary,
+          .tied_embedding = true};
+}
+
+std::vector<Subject> subjects() {
+  const ModelShape smol = {.family = ModelFamily::kLlama,
+                           .layers = 30,
+                           .width = 576,
+                           .heads = 9,
+                           .kv_heads = 3,
+                           .head_width = 64,
+                           .ffn_width = 1536,
+                           .context = 256,
+                           .vocabulary = 49152,
+                           .tied_embedding = true};
+  return {{"small GPT, vocabulary 65", gpt2(6, 384, 6, 65), 8},
+          {"small GPT, vocabulary 50,257", gpt2(6, 384, 6, 50257), 8},
+          {"GPT-2 124M", gpt2(12, 768, 12, 50257), 4},
+          {"SmolLM-135M shape", smol, 4}};
+}
+
+/// Median CPU seconds of a training step, after one to warm up.
+Result<double> our_seconds(const Subject& subject, int steps) {
+  const ModelShape& model = subject.model;
+  auto stage = ModelStage::create(model, {0, model.layers, true, true});
+  if (!stage) return std::unexpected(stage.error());
+  stage->initialise_weights(1);
+  StageBatch batch(*stage, subject.sequences);
+  for (std::size_t row = 0; row < batch.tokens().size(); ++row) {
+    batch.tokens()[row] = static_cast<std::int32_t>(row * 7919) % model.vocabulary;
+    batch.targets()[row] = static_cast<std::int32_t>((row + 1) * 7919) % model.vocabulary;
+  }
+  std::vector<float> m(stage->weights().size());
+  std::vector<float> v(m.size());
+  const float scale = 1 / static_cast<float>(batch.rows());
+  std::int64_t step = 0;
+  const auto train = [&] {
+    stage->zero_gradients();
+    stage->forward(batch);
+    stage->backward(batch, scale);
+    stage->fold_tied_gradient();
+    ops::adamw({.options = {.learning_rate = 1e-3, .step = ++step},
+                .weight = stage->weights(),
+                .gradient = stage->gradients(),
+                .m = m,
+                .v = v});
+  };
+  train();
+  return median_cpu_seconds(steps, train);
+}
+
+/// What PyTorch reached in one setting, and in how many threads' CPU or wall seconds.
+struct PeerStep {
+  std::string setting;
+  double cpu = 0;
+  double wall = 0;
+};
+
+/// Runs the peer in every setting; says on stderr why one did not run. Empty without PyTorch.
+std::vector<PeerStep> peer_steps(const std::string& python, const Subject& subject, int threads,
+                                 int steps, const std::string& settings) {
+  const ModelShape& m = subject.model;
+  // Variables that tune one kind of BLAS to one kind of machine would only slow it down here.
+  const std::string command = fmt::format(
+      "env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE OMP_NUM_THREADS={} {} {}/tests/judges/"
+      "compute_torch.py {} {} {} {} {} {} {} {} {} {} {} {}",
+      threads, python, LONGHAUL_SOURCE_DIR, m.family == ModelFamily::kLlama ? "llama" : "gpt2",
+      m.layers, m.width, m.heads, m.kv_heads, m.ffn_width, m.context, m.vocabulary,
+      subject.sequences, threads, steps, settings);
+  std::vector<PeerStep> found;
+  std::FILE* const pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) return found;
+  char text[512];
+  while (std::fgets(text, sizeof text, pipe) != nullptr) {
+    std::istringstream line(text);
+    PeerStep step;
+    if (line >> step.setting >> step.cpu >> step.wall) {
+      fmt::print(stderr, "  PyTorch {}, {} thread(s): {:.3f} s CPU, {:.3f} s\n", step.setting,
+                 threads, step.cpu, step.wall);
+      found.push_back(step);
+    } else {
+      fmt::print(stderr, "  PyTorch: {}", text);
+    }
+  }
+  ::pclose(pipe);
+  return found;
+}
+
+/// Path of the python with PyTorch, or empty.
+std::string peer_python() {
+  std::FILE* const pipe = ::popen(LONGHAUL_SOURCE_DIR "/tools/judges", "r");
+  if (pipe == nullptr) return {};
+  char text[512] = {};
+  const bool found = std::fgets(text, sizeof text, pipe) != nullptr;
+  const bool ready = ::pclose(pipe) == 0 && found;
+  std::string path = ready ? text : "";
+  while (!path.empty() && path.back() == '\n') path.pop_back();
+  return path;
+}
+
+}  // namespace
+
+int bench_compute(bool quick, int threads) {
+  const std::string command =
+      fmt::format("tools/bench compute{}{}", quick ? " --quick" : "",
+                  threads == 1 ? "" : fmt::format(" --threads {}", threads));
+  const int steps = quick ? 3 : 5;
+  const std::string python = peer_python();
+  if (python.empty()) fmt::print(stderr, "no PyTorch to compare with: ours against the peak\n");
+  std::vector<BenchFigure> figures;
+  for (const Subject& subject : subjects()) {
+    const double rows = double{1} * subject.sequences * subject.model.context;
+    const double flops = model_flops(subject.model, subject.sequences).value();
+    const double peak = fp32_peak_flops(7);
+    fmt::print(stderr, "{}: {:.4g} GFLOP a token, peak {:.1f} GF/s\n", subject.name,
+               flops / rows * 1e-9, peak * 1e-9);
+    const Result<double> ours = our_seconds(subject, steps);
+    if (!ours) {
+      fmt::print(stderr, "  left out: {}\n", ours.error().message);
+      continue;
+    }
+    const std::string settings = quick ? "fp32-eager" : "fp32-eager fp32-compile";
+    PeerStep best;
+    if (!python.empty()) {
+      for (const PeerStep& step : peer_steps(python, subject, threads, steps, settings)) {
+        if (best.cpu == 0 || step.cpu < best.cpu) best = step;
+      }
+    }
+    const double value = rows / *ours;
+    const double torch = best.cpu == 0 ? 0 : rows / best.cpu;
+    const double share = 0.85 * peak * rows / flops;
+    const double target = torch == 0 ? share : std::max(torch, std::min(1.3 * torch, share));
+    std::string peer = fmt::format("{:.1f} % of peak", 100 * flops / *ours / peak);
+    if (torch > 0) {
+      peer += fmt::format("; PyTorch {} {:.4g}: x {:.2f}", best.setting, torch, value / torch);
+    }
+    figures.push_back({std::string(subject.name) + ", fp32", value, "tok/s", target, "higher",
+                       value >= target, peer, command});
+  }
+  return report("compute", figures);
+}
+
+}  // namespace longhaul
