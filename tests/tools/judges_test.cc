@@ -57,6 +57,10 @@ class JudgesSlowRelease : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(JudgesSlowRelease, tokenizers_give_the_ids_of_hugging_faces_library) {
+  judge("tokenizer_judge.py", "--megabytes 2");
+}
+
 class ModelJudgesSlowRelease : public JudgesSlowRelease,
                                public testing::WithParamInterface<const char*> {};
 
