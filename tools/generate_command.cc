@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -20,7 +19,7 @@
 #include "executor/run/text_generator.h"
 #include "executor/storage/real_storage.h"
 #include "tools/command.h"
-#include "tools/model_tokenizer.h"
+#include "tools/model_options.h"
 #include "tools/tables.h"
 
 namespace longhaul {
@@ -35,6 +34,7 @@ struct GenerateArguments {
   bool goes_on = false;  // past an end of text
   TokenizerChoice tokenizer;
   Sampling sampling;
+  Precision precision = Precision::kFp32;
   bool json = false;
 };
 
@@ -155,9 +155,9 @@ Result<void> generate(const GenerateArguments& arguments) {
   RealStorage storage;
   const InterruptFlag interrupt;
   LH_ASSIGN(std::string prompt, prompt_of(storage, arguments));
-  LH_ASSIGN(LoadedModel model, load_model(storage, arguments.folder));
+  LH_ASSIGN(LoadedModel model, load_model(storage, arguments.folder, arguments.precision));
   TokenizerChoice choice = arguments.tokenizer;
-  choice.model = model.companions.empty() ? arguments.folder : model.companions;
+  LH_ASSIGN(choice.folders, tokenizer_folders(storage, model, arguments.folder));
   choice.vocabulary = model.stage.model().vocabulary;
   LH_ASSIGN(const auto tokenizer, choose_tokenizer(storage, choice));
   for (const std::string& note : model.notes) fmt::print(stderr, "note: {}\n", note);
@@ -202,6 +202,13 @@ Result<void> generate_within_memory(const GenerateArguments& arguments) {
   }
 }
 
+/// Why `text` is no share of something, or empty.
+std::string no_share(const std::string& text) {
+  const Result<double> number = parse_number(text);
+  if (!number) return number.error().message;
+  return *number > 0 && *number <= 1 ? "" : fmt::format("{} is not above 0 and at most 1", text);
+}
+
 void add_sampling_options(CLI::App& command, Sampling& sampling) {
   command
       .add_option("--temperature", sampling.temperature,
@@ -217,8 +224,7 @@ void add_sampling_options(CLI::App& command, Sampling& sampling) {
   command
       .add_option("--top-p", sampling.top_p,
                   "draw only among the likeliest that together have this probability; 1: among all")
-      ->check(CLI::Range(std::numeric_limits<double>::min(), 1.0, "FLOAT in (0 - 1]"))
-      ->check(not_a_number)
+      ->check(no_share)
       ->capture_default_str();
   command.add_option("--seed", sampling.seed, "of what is drawn")
       ->check(CLI::Range(std::uint64_t{0}, (std::uint64_t{1} << 63) - 1))
@@ -248,10 +254,11 @@ void add_generate_command(CLI::App& app, int& exit_status) {
       ->capture_default_str();
   command->add_flag("--go-on", arguments->goes_on, "do not stop where the model ends its text");
   add_sampling_options(*command, arguments->sampling);
-  command
-      ->add_option("--tokenizer", arguments->tokenizer.name,
-                   "bytes or gpt2; without it, the model's vocabulary tells")
-      ->check(CLI::IsMember({"bytes", "gpt2"}));
+  add_precision_option(*command, arguments->precision);
+  command->add_option(
+      "--tokenizer", arguments->tokenizer.name,
+      "bytes, gpt2, a tokenizer.json, or a folder with one; without it, that of the "
+      "model's folder or of the run's data, or what the vocabulary tells");
   command->add_option("--tables", arguments->tokenizer.tables,
                       "folder with GPT-2's vocabulary and merges");
   command->add_flag("--json", arguments->json, "print one JSON document at the end");

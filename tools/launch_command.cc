@@ -210,9 +210,9 @@ class LaunchProcess {
           return HttpPage{std::string(content_type_of(format)), metrics_->text(format)};
         });
     if (!server) {
-      if (server.error().hint.empty()) {
-        server.error().hint = "give --metrics another port, or 0 for any that is free";
-      }
+      const bool is_wrong = server.error().code == ErrorCode::kInvalid;
+      server.error().hint = is_wrong ? "--metrics 9400, or --metrics HOST:9400"
+                                     : "give --metrics another port, or 0 for any that is free";
       return within("--metrics", std::move(server).error());
     }
     metrics_server_ = *std::move(server);

@@ -11,7 +11,8 @@
 
 namespace longhaul {
 
-ModelEvaluator::ModelEvaluator(ModelStage& stage, int micro_batch, std::vector<std::uint32_t> bytes_of_token)
+ModelEvaluator::ModelEvaluator(ModelStage& stage, int micro_batch,
+                               std::vector<std::uint32_t> bytes_of_token)
     : stage_(stage),
       micro_batch_(micro_batch),
       bytes_of_token_(std::move(bytes_of_token)),

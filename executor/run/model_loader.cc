@@ -7,10 +7,10 @@
 
 namespace longhaul {
 
-Result<LoadedModel> load_model(Storage& storage, const std::string& path) {
+Result<LoadedModel> load_model(Storage& storage, const std::string& path, Precision precision) {
   LH_ASSIGN(ModelSource source, open_model_source(storage, path));
   LH_ASSIGN(ModelStage stage,
-            ModelStage::create(source.model, {0, source.model.layers, true, true}));
+            ModelStage::create(source.model, {0, source.model.layers, true, true}, precision));
   for (const CheckpointPart part : parts_of(source.model)) {
     for (const PartTensor& tensor : tensors_of(source.model, part)) {
       LH_ASSIGN(const std::vector<float> values, source.read(tensor));

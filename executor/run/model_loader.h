@@ -19,7 +19,9 @@ struct LoadedModel {
 };
 
 /// Of a run, a checkpoint, a Hugging Face folder or a file of llm.c; errors are those of
-/// open_model_source (checkpoint/model_source.h).
-Result<LoadedModel> load_model(Storage& storage, const std::string& path);
+/// open_model_source (checkpoint/model_source.h). Weights are fp32; `precision` is what the stage
+/// computes in.
+Result<LoadedModel> load_model(Storage& storage, const std::string& path,
+                               Precision precision = Precision::kFp32);
 
 }  // namespace longhaul

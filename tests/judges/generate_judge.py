@@ -85,10 +85,10 @@ def check_filters(binary, folder, model):
 def check_eval(binary, folder, model):
     context = model.config.max_position_embeddings
     text = "".join(f"{i} squared is {i * i}. " for i in range(200))
-    (folder / "text.txt").write_text(text)
-    longhaul(binary, folder, "data", "prepare", "text.txt", "-o", "data")
-    got = json.loads(longhaul(binary, folder, "eval", "model", "--data", "data", "--json"))
-    shard = next((folder / "data").glob("val_*.bin")).read_bytes()[1024:]
+    (folder / "judged.txt").write_text(text)
+    longhaul(binary, folder, "data", "prepare", "judged.txt", "-o", "judged")
+    got = json.loads(longhaul(binary, folder, "eval", "model", "--data", "judged", "--json"))
+    shard = next((folder / "judged").glob("val_*.bin")).read_bytes()[1024:]
     tokens = torch.frombuffer(bytearray(shard), dtype=torch.uint16).to(torch.int64)
     count = (len(tokens) - 1) // context
     windows = torch.stack([tokens[i * context:i * context + context + 1] for i in range(count)])

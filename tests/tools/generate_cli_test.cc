@@ -154,9 +154,9 @@ TEST_F(GenerateCli, the_tokenizer_must_be_known_and_fit) {
   for (const json& token : generated({"--tokenizer", "bytes", "--temperature", "50"})["tokens"]) {
     EXPECT_LT(token.get<int>(), 256);
   }
-  expect_refused({"--tokenizer", "gpt2"}, "--tables FOLDER");
+  expect_refused({"--tokenizer", "gpt2"}, "GPT-2's tables are not in build/gpt2");
   expect_refused({"--tokenizer", "gpt2", "--tables", "absent"}, "absent");
-  expect_refused({"--tokenizer", "words"}, "--tokenizer");
+  expect_refused({"--tokenizer", "words"}, "there is no tokenizer words");
   std::filesystem::remove_all(folder_ / "run");
   write_run(byte_model(200));
   expect_refused({"--tokenizer", "bytes"}, "has 256 tokens, the model only 200");
@@ -171,6 +171,20 @@ TEST_F(GenerateCli, gpt2_tables_in_a_folder_are_used) {
   EXPECT_EQ(document["tokens"][0], 't');
   EXPECT_EQ(document["tokens"][1], 256);
   EXPECT_TRUE(document["text"].get<std::string>().starts_with("the"));
+}
+
+TEST_F(GenerateCli, the_tokenizer_that_came_with_the_weights_is_used) {
+  write_run(byte_model(704));  // its 703 tokens, padded
+  std::filesystem::create_directory(folder_ / "run/model-files");
+  std::filesystem::copy(LONGHAUL_SOURCE_DIR "/tests/golden/tokenizers/llama3.json",
+                        folder_ / "run/model-files/tokenizer.json");
+  const auto tokenizer = load_tokenizer(storage_, folder_ / "run/model-files").value();
+  std::vector<Token> tokens = tokenizer->encode("thé other");
+  const json document = generated({"--prompt", "thé other", "--tokens", "1"});
+  EXPECT_EQ(document["prompt_tokens"], tokens.size());
+  ASSERT_EQ(document["tokens"].size(), tokens.size() + 1);
+  for (std::size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(document["tokens"][i], tokens[i]) << i;
+  EXPECT_TRUE(document["text"].get<std::string>().starts_with("thé other"));
 }
 
 TEST_F(GenerateCli, a_text_ends_where_the_model_ends_it) {
