@@ -65,8 +65,8 @@ Result<double> our_seconds(const Subject& subject, Precision precision, int step
     batch.tokens()[row] = static_cast<std::int32_t>(row * 7919) % model.vocabulary;
     batch.targets()[row] = static_cast<std::int32_t>((row + 1) * 7919) % model.vocabulary;
   }
-  std::vector<float> m(stage->weights().size());
-  std::vector<float> v(m.size());
+  TensorStorage m(stage->weights().size());
+  TensorStorage v(m.size());
   const float scale = 1 / static_cast<float>(batch.rows());
   std::int64_t step = 0;
   const auto train = [&] {

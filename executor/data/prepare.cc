@@ -296,10 +296,13 @@ Result<Dataset> prepare_dataset(Storage& storage, const PrepareOptions& options,
 
 Result<void> copy_tokenizer(Storage& storage, const Tokenizer& tokenizer,
                             const std::string& folder) {
-  for (const std::string& file : tokenizer.files()) {
-    const bool is_json = tokenizer.name() == "tokenizer.json" && file == tokenizer.files().front();
-    const std::string copy =
-        fmt::format("{}/{}", folder, is_json ? "tokenizer.json" : name_in_folder(file));
+  const std::vector<std::string> files = tokenizer.files();
+  for (const std::string& file : files) {
+    std::string name = name_in_folder(file);
+    if (name == "encoder.json") name = "vocab.json";  // OpenAI's names of the two
+    if (name == "vocab.bpe") name = "merges.txt";
+    if (tokenizer.name() == "tokenizer.json" && file == files.front()) name = "tokenizer.json";
+    const std::string copy = fmt::format("{}/{}", folder, name);
     if (copy == file) continue;
     LH_ASSIGN(const std::string text, read_text(storage, file, std::uint64_t{1} << 30));
     LH_TRY(write_file(storage, copy, text));

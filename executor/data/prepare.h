@@ -59,7 +59,8 @@ using PrepareCallback = std::function<bool(const PrepareProgress&)>;
 Result<Dataset> prepare_dataset(Storage& storage, const PrepareOptions& options,
                                 const Tokenizer& tokenizer, const PrepareCallback& progress);
 
-/// Copies the tokenizer's files to a folder, so that it can be read from there (load_tokenizer).
+/// Copies the tokenizer's files to a folder, under Hugging Face's names, so that it can be read
+/// from there (load_tokenizer).
 Result<void> copy_tokenizer(Storage& storage, const Tokenizer& tokenizer,
                             const std::string& folder);
 

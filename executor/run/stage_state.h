@@ -43,8 +43,8 @@ class StageState {
   PartState<float> view(CheckpointPart part, std::vector<std::vector<float>>& scratch);
 
   ModelStage stage_;
-  std::vector<float> m_;
-  std::vector<float> v_;
+  TensorStorage m_;
+  TensorStorage v_;
 };
 
 }  // namespace longhaul

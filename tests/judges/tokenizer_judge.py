@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares longhaul's tokenizers with Hugging Face's library, id by id.
 
-    $(tools/judges) tests/judges/tokenizer_judge.py [--megabytes 10] [--seed 1]
+    $(tools/judges) tests/judges/tokenizer_judge.py [LONGHAUL FOLDER] [--megabytes 10] [--seed 1]
     $(tools/judges) tests/judges/tokenizer_judge.py --goldens   # writes tests/golden/tokenizers
 
 Makes text of many kinds by a seed (this project's files, the demo's Bible where it is, words and
@@ -249,7 +249,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--megabytes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--binary", default=ROOT / "build/release/tools/longhaul")
+    parser.add_argument("binary", nargs="?", default=ROOT / "build/release/tools/longhaul")
+    parser.add_argument("folder", nargs="?", help="an empty one, to work in")
     parser.add_argument("--only", default="")
     parser.add_argument("--goldens", action="store_true")
     arguments = parser.parse_args()
@@ -258,7 +259,7 @@ def main():
         return 0
     texts = documents(arguments.seed, int(arguments.megabytes * 1e6))
     good = True
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch:
         work = pathlib.Path(scratch)
         lines = work / "text.jsonl"
         lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

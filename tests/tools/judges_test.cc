@@ -61,6 +61,10 @@ TEST_F(JudgesSlowRelease, transformers_reads_what_model_export_writes_without_a_
   judge("hugging_face.py");
 }
 
+TEST_F(JudgesSlowRelease, tokenizers_give_the_ids_of_hugging_faces_library) {
+  judge("tokenizer_judge.py", "--megabytes 2");
+}
+
 class ModelJudgesSlowRelease : public JudgesSlowRelease,
                                public testing::WithParamInterface<const char*> {};
 
