@@ -9,7 +9,7 @@ namespace {
 
 using std::ptrdiff_t;
 
-std::span<float> first(std::vector<float>& from, std::size_t count) {
+std::span<float> first(TensorStorage& from, std::size_t count) {
   return std::span(from).first(count);
 }
 

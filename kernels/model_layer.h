@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/tensor_storage.h"
 #include "kernels/model_parameters.h"
 #include "kernels/ops.h"
 #include "kernels/rotary_table.h"
@@ -96,8 +97,8 @@ struct LayerPass {
 
 /// Room of a backward for gradients that are used at once. Shared by all micro-batches.
 struct LayerScratch {
-  std::vector<float> narrow, narrow2;  // [rows, width of the stream or of the heads]
-  std::vector<float> wide;             // [rows, width of qkv or of the MLP]
+  TensorStorage narrow, narrow2;  // [rows, width of the stream or of the heads]
+  TensorStorage wide;             // [rows, width of qkv or of the MLP]
 
   void fit(const ModelShape& model, std::ptrdiff_t rows);
 };

@@ -67,7 +67,7 @@ class StageBatch {
   std::ptrdiff_t rows_;
   State state_ = State::kEmpty;
   std::uint64_t serial_ = 0;  // of its forward, among all forwards of the stage
-  std::vector<float> storage_;
+  TensorStorage storage_;
   std::vector<LayerState> layers_;
   std::span<float> final_input_;  // of the final norm, or the boundary tensor
   NormState final_norm_;
@@ -145,16 +145,16 @@ class ModelStage {
   ModelSlice slice_;
   bool bf16_ = false;
   std::vector<ModelParameter> parameters_;
-  std::vector<float> weights_;
-  std::vector<float> gradients_;
-  std::vector<float> tied_head_gradient_;  // where one stage has both ends of a tied embedding
-  Tensors weight_tensors_;                 // spans into the above
+  TensorStorage weights_;
+  TensorStorage gradients_;
+  TensorStorage tied_head_gradient_;  // where one stage has both ends of a tied embedding
+  Tensors weight_tensors_;            // spans into the above
   Tensors gradient_tensors_;
 
   // Workspace, shared by all micro-batches.
   RotaryTable rotary_;
   LayerScratch scratch_;
-  std::vector<float> logits_;  // [rows, vocabulary]
+  TensorStorage logits_;  // [rows, vocabulary]
   enum class Logits { kNone, kValues, kGradient };
   Logits logits_hold_ = Logits::kNone;
   std::uint64_t logits_serial_ = 0;  // whose they are

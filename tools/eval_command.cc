@@ -16,10 +16,11 @@
 
 #include "core/quantity.h"
 #include "executor/run/evaluation.h"
+#include "executor/run/model_loader.h"
 #include "executor/storage/real_storage.h"
 #include "tools/command.h"
 #include "tools/eval_data.h"
-#include "tools/model_inputs.h"
+#include "tools/model_options.h"
 #include "tools/run_folder.h"
 #include "tools/tables.h"
 
@@ -32,6 +33,7 @@ struct EvalArguments {
   std::string part;
   std::int64_t sequences = 0;  // 0: all
   int micro_batch = 0;         // 0: chosen
+  Precision precision = Precision::kFp32;
   TokenizerChoice tokenizer;
   bool json = false;
 };
@@ -71,10 +73,9 @@ class EvalProgress {
 
 /// How many bytes of text each token stands for, if the tokenizer can be had; else why not.
 Result<std::vector<std::uint32_t>> bytes_of_tokens(Storage& storage, TokenizerChoice choice,
-                                                   const EvalData& data, const std::string& path) {
-  const bool is_named = data.tokenizer == "bytes" || data.tokenizer == "gpt2";
-  if (choice.name.empty() && is_named) choice.name = data.tokenizer;
-  if (choice.name.empty() && data.tokenizer == "tokenizer.json") choice.name = path;
+                                                   const EvalData& data) {
+  // What the data was made with is closer than what the model came with.
+  if (!data.folder.empty()) choice.folders.insert(choice.folders.begin(), data.folder);
   LH_ASSIGN(const auto tokenizer, choose_tokenizer(storage, choice));
   std::vector<std::uint32_t> bytes(static_cast<std::size_t>(choice.vocabulary));
   for (Token token = 0; token < tokenizer->vocabulary(); ++token) {
@@ -86,7 +87,7 @@ Result<std::vector<std::uint32_t>> bytes_of_tokens(Storage& storage, TokenizerCh
 }
 
 /// Until all are done, or a signal comes.
-Result<double> evaluate(Evaluator& evaluator, const EvalData& data, std::int64_t sequences) {
+Result<double> evaluate(ModelEvaluator& evaluator, const EvalData& data, std::int64_t sequences) {
   EvalProgress progress(sequences);
   std::int64_t left = sequences;
   for (const auto& source : data.sources) {
@@ -165,7 +166,7 @@ Result<void> eval(EvalArguments arguments) {
   const InterruptFlag interrupt;
   EvalReport report;
   LH_ASSIGN(report.data, data_of(storage, arguments));
-  LH_ASSIGN(LoadedModel model, load_model_here(storage, arguments.model));
+  LH_ASSIGN(LoadedModel model, load_model(storage, arguments.model, arguments.precision));
   report.model = model.source;
   const ModelShape shape = model.stage.model();
   report.context = shape.context;
@@ -175,9 +176,9 @@ Result<void> eval(EvalArguments arguments) {
   report.part = data.part;
   report.bigram_loss = data.bigram_loss;
   report.sequences_all = data.sequences();
-  arguments.tokenizer.model = arguments.model;
+  LH_ASSIGN(arguments.tokenizer.folders, tokenizer_folders(storage, model, arguments.model));
   arguments.tokenizer.vocabulary = shape.vocabulary;
-  auto bytes = bytes_of_tokens(storage, arguments.tokenizer, data, report.data);
+  auto bytes = bytes_of_tokens(storage, arguments.tokenizer, data);
   if (!bytes) fmt::print(stderr, "note: no bits a byte: {}\n", bytes.error().message);
 
   const std::int64_t sequences = arguments.sequences == 0
@@ -185,8 +186,8 @@ Result<void> eval(EvalArguments arguments) {
                                      : std::min(arguments.sequences, report.sequences_all);
   const std::int64_t rows_fit = std::max(1, kRows / shape.context);
   const std::int64_t micro_batch = arguments.micro_batch > 0 ? arguments.micro_batch : rows_fit;
-  Evaluator evaluator(model.stage, static_cast<int>(std::min(micro_batch, sequences)),
-                      std::move(bytes).value_or(std::vector<std::uint32_t>()));
+  ModelEvaluator evaluator(model.stage, static_cast<int>(std::min(micro_batch, sequences)),
+                           std::move(bytes).value_or(std::vector<std::uint32_t>()));
   LH_ASSIGN(report.seconds, evaluate(evaluator, data, sequences));
   report.done = evaluator.result();
   if (report.done.sequences == 0) return failed("interrupted before the first sequences were done");
@@ -214,7 +215,7 @@ void add_eval_command(CLI::App& app, int& exit_status) {
   const auto arguments = std::make_shared<EvalArguments>();  // owned by the callback below
   command
       ->add_option("model", arguments->model,
-                   "a run (runs/NAME), a checkpoint, or a Hugging Face folder")
+                   "a run (runs/NAME), a checkpoint, a Hugging Face folder or a file of llm.c")
       ->required();
   command->add_option("--data", arguments->data,
                       "folder of `data prepare`, or a file of tokens; without it, a run's own");
@@ -226,16 +227,20 @@ void add_eval_command(CLI::App& app, int& exit_status) {
   command
       ->add_option("--micro-batch", arguments->micro_batch, "sequences at once; changes no result")
       ->check(CLI::Range(1, 1 << 16));
+  add_precision_option(*command, arguments->precision);
   command->add_option(
       "--tokenizer", arguments->tokenizer.name,
-      "bytes, gpt2 or a folder with tokenizer.json, for bits a byte; without it, the data tells");
+      "for bits a byte: bytes, gpt2, a tokenizer.json, or a folder with one; without "
+      "it, that of the data, or of the model");
   command->add_option("--tables", arguments->tokenizer.tables,
                       "folder with GPT-2's vocabulary and merges");
   command->add_flag("--json", arguments->json, "print one JSON document");
   command->footer(
       "Sequences are windows of the model's context that do not overlap, as a run's validation "
       "has\n"
-      "them: on the same sequences it is the same number. Ctrl-C prints what is done.");
+      "them: on the same sequences it is the same number, in the precision of the run's job. "
+      "Ctrl-C\n"
+      "prints what is done.");
   command->callback([arguments, &exit_status] {
     const Result<void> result = eval_within_memory(*arguments);
     if (!result) exit_status = report_error(result.error());

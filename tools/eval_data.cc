@@ -27,7 +27,7 @@ Result<std::vector<Part>> parts_of_folder(Storage& storage, const std::string& f
   LH_ASSIGN(const EntryKind kind, storage.kind(fmt::format("{}/{}", folder, kDatasetFile)));
   if (kind == EntryKind::kFile) {
     LH_ASSIGN(const Dataset dataset, load_dataset(storage, folder));
-    data.tokenizer = dataset.tokenizer;
+    data.folder = folder;
     data.vocabulary = dataset.vocabulary;
     data.bigram_loss = dataset.bigram_loss;
     return std::vector<Part>{

@@ -17,7 +17,7 @@ namespace longhaul {
 struct EvalData {
   std::string part;                                      // validation, train, all, or file
   std::vector<std::unique_ptr<SequenceSource>> sources;  // one after the other
-  std::string tokenizer;                                 // its name; empty where nothing says it
+  std::string folder;                                    // with a dataset.yaml; else empty
   std::int64_t vocabulary = 0;
   std::optional<double> bigram_loss;  // to beat on this part, nats a token
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -16,10 +15,11 @@
 #include <vector>
 
 #include "core/quantity.h"
+#include "executor/run/model_loader.h"
 #include "executor/run/text_generator.h"
 #include "executor/storage/real_storage.h"
 #include "tools/command.h"
-#include "tools/model_inputs.h"
+#include "tools/model_options.h"
 #include "tools/tables.h"
 
 namespace longhaul {
@@ -34,6 +34,7 @@ struct GenerateArguments {
   bool goes_on = false;  // past an end of text
   TokenizerChoice tokenizer;
   Sampling sampling;
+  Precision precision = Precision::kFp32;
   bool json = false;
 };
 
@@ -154,9 +155,9 @@ Result<void> generate(const GenerateArguments& arguments) {
   RealStorage storage;
   const InterruptFlag interrupt;
   LH_ASSIGN(std::string prompt, prompt_of(storage, arguments));
-  LH_ASSIGN(LoadedModel model, load_model_here(storage, arguments.folder));
+  LH_ASSIGN(LoadedModel model, load_model(storage, arguments.folder, arguments.precision));
   TokenizerChoice choice = arguments.tokenizer;
-  choice.model = arguments.folder;
+  LH_ASSIGN(choice.folders, tokenizer_folders(storage, model, arguments.folder));
   choice.vocabulary = model.stage.model().vocabulary;
   LH_ASSIGN(const auto tokenizer, choose_tokenizer(storage, choice));
   for (const std::string& note : model.notes) fmt::print(stderr, "note: {}\n", note);
@@ -201,6 +202,13 @@ Result<void> generate_within_memory(const GenerateArguments& arguments) {
   }
 }
 
+/// Why `text` is no share of something, or empty.
+std::string no_share(const std::string& text) {
+  const Result<double> number = parse_number(text);
+  if (!number) return number.error().message;
+  return *number > 0 && *number <= 1 ? "" : fmt::format("{} is not above 0 and at most 1", text);
+}
+
 void add_sampling_options(CLI::App& command, Sampling& sampling) {
   command
       .add_option("--temperature", sampling.temperature,
@@ -216,8 +224,7 @@ void add_sampling_options(CLI::App& command, Sampling& sampling) {
   command
       .add_option("--top-p", sampling.top_p,
                   "draw only among the likeliest that together have this probability; 1: among all")
-      ->check(CLI::Range(std::numeric_limits<double>::min(), 1.0, "FLOAT in (0 - 1]"))
-      ->check(not_a_number)
+      ->check(no_share)
       ->capture_default_str();
   command.add_option("--seed", sampling.seed, "of what is drawn")
       ->check(CLI::Range(std::uint64_t{0}, (std::uint64_t{1} << 63) - 1))
@@ -231,7 +238,7 @@ void add_generate_command(CLI::App& app, int& exit_status) {
   const auto arguments = std::make_shared<GenerateArguments>();  // owned by the callback below
   command
       ->add_option("folder", arguments->folder,
-                   "a run (runs/NAME), a checkpoint, or a Hugging Face folder")
+                   "a run (runs/NAME), a checkpoint, a Hugging Face folder or a file of llm.c")
       ->required();
   CLI::Option* const prompt =
       command->add_option("--prompt", arguments->prompt, "text to be continued");
@@ -247,9 +254,11 @@ void add_generate_command(CLI::App& app, int& exit_status) {
       ->capture_default_str();
   command->add_flag("--go-on", arguments->goes_on, "do not stop where the model ends its text");
   add_sampling_options(*command, arguments->sampling);
-  command->add_option("--tokenizer", arguments->tokenizer.name,
-                      "bytes, gpt2 or a folder with tokenizer.json; without it, the model's own, "
-                      "or its vocabulary tells");
+  add_precision_option(*command, arguments->precision);
+  command->add_option(
+      "--tokenizer", arguments->tokenizer.name,
+      "bytes, gpt2, a tokenizer.json, or a folder with one; without it, that of the "
+      "model's folder or of the run's data, or what the vocabulary tells");
   command->add_option("--tables", arguments->tokenizer.tables,
                       "folder with GPT-2's vocabulary and merges");
   command->add_flag("--json", arguments->json, "print one JSON document at the end");

@@ -207,9 +207,9 @@ class LaunchProcess {
           return HttpPage{std::string(content_type_of(format)), metrics_->text(format)};
         });
     if (!server) {
-      if (server.error().hint.empty()) {
-        server.error().hint = "give --metrics another port, or 0 for any that is free";
-      }
+      const bool is_wrong = server.error().code == ErrorCode::kInvalid;
+      server.error().hint = is_wrong ? "--metrics 9400, or --metrics HOST:9400"
+                                     : "give --metrics another port, or 0 for any that is free";
       return within("--metrics", std::move(server).error());
     }
     metrics_server_ = *std::move(server);
@@ -619,7 +619,6 @@ class LaunchProcess {
       fmt::print("checkpoint  {}/{}\n", checkpoints_root(folder_),
                  folder_name(*ending_->checkpoint));
     }
-    fmt::print("timeline    {}/timeline.json\nrun         {}\n", folder_, folder_);
     std::fflush(stdout);
 
     bool has_failed = false;
@@ -627,10 +626,12 @@ class LaunchProcess {
       fmt::print(stderr, "{}\n", error.text());
       has_failed = true;
     };
-    if (ending_->checkpoint_error) tell(*ending_->checkpoint_error);
     if (ending.clean() && ending.committed == spec_.last_step && ending_->checkpoint) {
       if (const auto written = write_model(); !written) tell(written.error());
     }
+    fmt::print("timeline    {}/timeline.json\nrun         {}\n", folder_, folder_);
+    std::fflush(stdout);
+    if (ending_->checkpoint_error) tell(*ending_->checkpoint_error);
     const auto timeline = write_file(*storage_, folder_ + "/timeline.json", report_->timeline());
     if (!timeline) tell(timeline.error());
     const auto result =

@@ -101,6 +101,21 @@ BytesPerSecond known_rate(const Link& link) {
   return is_supposed ? BytesPerSecond::infinity() : link.rate;
 }
 
+/// The CPU kernels keep a bf16 job's activations in fp32, which the job's own formula (for devices
+/// that keep two bytes) promises too little for.
+Result<void> check_kept_memory(const LaunchPlan& plan) {
+  Job kept = plan.job;
+  kept.precision = Precision::kFp32;
+  Result<void> fits = check_memory(plan.file.plan, plan.topology, kept);
+  if (fits || plan.job.precision == Precision::kFp32) return fits;
+  Error error = std::move(fits).error();
+  error.hint = fmt::format(
+      "the CPU kernels keep in fp32 what they compute in {}; plan for devices "
+      "of less memory, with `recompute: true` or a smaller micro-batch",
+      name_of(plan.job.precision));
+  return std::unexpected(std::move(error));
+}
+
 }  // namespace
 
 Result<LaunchPlan> load_launch_plan(Storage& storage, const std::string& plan_path) {
@@ -116,7 +131,7 @@ Result<LaunchPlan> load_launch_plan(Storage& storage, const std::string& plan_pa
   if (Result<void> shapes = check_shapes(plan.file.plan); !shapes) {
     return within(plan_path, std::move(shapes).error());
   }
-  LH_TRY(check_memory(plan.file.plan, plan.topology, plan.job));
+  LH_TRY(check_kept_memory(plan));
 
   const std::string folder = resolve_from(plan.job_path, plan.job.training->data);
   plan.data_folder = std::filesystem::absolute(folder).lexically_normal().string();

@@ -42,9 +42,10 @@ struct Samples {
 class MeasuredStage {
  public:
   static Result<std::unique_ptr<MeasuredStage>> create(const ModelShape& model,
-                                                       const StageShape& shape) {
+                                                       const StageShape& shape,
+                                                       Precision precision) {
     const ModelSlice slice{model.layers - shape.layers, model.layers, false, shape.has_head};
-    LH_ASSIGN(StageState state, StageState::create(model, slice));
+    LH_ASSIGN(StageState state, StageState::create(model, slice, precision));
     return std::unique_ptr<MeasuredStage>(new MeasuredStage(shape, std::move(state)));
   }
 
@@ -111,7 +112,7 @@ class MeasuredStage {
 Bytes memory_of(const ModelShape& model, const StageShape& shape) {
   Job job;
   job.model = model;
-  job.precision = Precision::kFp32;
+  job.precision = Precision::kFp32;  // which bf16 is kept in, too
   return memory_use(job, DeviceKind{},
                     {.stage = shape, .micro_batch = kMicroBatches[2], .in_flight = 2})
       .total();
@@ -148,7 +149,8 @@ Result<std::vector<PassTime>> measure_passes(const ModelShape& model,
   }
   std::vector<std::unique_ptr<MeasuredStage>> stages;
   for (const StageShape& shape : shapes) {
-    LH_ASSIGN(std::unique_ptr<MeasuredStage> stage, MeasuredStage::create(model, shape));
+    LH_ASSIGN(std::unique_ptr<MeasuredStage> stage,
+              MeasuredStage::create(model, shape, options.precision));
     stages.push_back(std::move(stage));
   }
 
@@ -189,7 +191,8 @@ Result<std::vector<PassTime>> measure_passes(const ModelShape& model,
     const double parameters = stage_parameters(model, stage->shape());
     const auto add = [&](PassKind kind, int micro_batch, Flops work, const Samples& samples) {
       times.push_back({kind, stage->shape(), micro_batch, work, parameters,
-                       Seconds(std::max(samples.middle(), 1e-9)), samples.repeats()});
+                       Seconds(std::max(samples.middle(), 1e-9)), samples.repeats(),
+                       options.precision});
     };
     for (const MeasuredStage::Unit& unit : stage->units()) {
       const StageWork work = stage_work(model, stage->shape(), unit.micro_batch);
@@ -233,7 +236,7 @@ DeviceKind fit_device(std::span<const PassTime> passes) {
     overhead = 0;
   }
   DeviceKind device;
-  device.rate[static_cast<std::size_t>(Precision::kFp32)] = FlopsPerSecond(1 / per_flop);
+  device.rate[static_cast<std::size_t>(passes.front().precision)] = FlopsPerSecond(1 / per_flop);
   device.overhead = Seconds(overhead);
   device.memory_rate = BytesPerSecond(28 * uu / u_sum);
   return device;
@@ -241,7 +244,7 @@ DeviceKind fit_device(std::span<const PassTime> passes) {
 
 Seconds fitted_time(const DeviceKind& device, const PassTime& pass) {
   return pass.kind == PassKind::kUpdate ? update_time(device, pass.parameters)
-                                        : compute_time(device, Precision::kFp32, pass.work);
+                                        : compute_time(device, pass.precision, pass.work);
 }
 
 ModelShape demo_model() {
@@ -281,8 +284,10 @@ std::string device_text(const DeviceKind& device) {
   out += fmt::format("memory: {}  # this machine's, by its cores\n", format_size(device.memory));
   out += fmt::format("reserved: {}  # assumed: the program, its libraries and packing buffers\n",
                      format_size(device.reserved));
-  out += fmt::format("peak: {{fp32: {}}}  # fitted; what is sustained, hence an efficiency of 1\n",
-                     format_flop_rate(device.rate_at(Precision::kFp32)));
+  const Precision precision =
+      device.rate_at(Precision::kBf16) > FlopsPerSecond(0) ? Precision::kBf16 : Precision::kFp32;
+  out += fmt::format("peak: {{{}: {}}}  # fitted; what is sustained, hence an efficiency of 1\n",
+                     name_of(precision), format_flop_rate(device.rate_at(precision)));
   out += "efficiency: 1\n";
   out += fmt::format("memory_bandwidth: {:.4g} GB/s  # fitted, of the optimiser's update\n",
                      device.memory_rate.value() / 1e9);

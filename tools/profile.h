@@ -29,10 +29,12 @@ struct PassTime {
   double parameters = 0;  // of the stage
   Seconds time;           // median
   int repeats = 0;        // that it is the median of
+  Precision precision = Precision::kFp32;
 };
 
 struct ProfileOptions {
   Seconds budget;
+  Precision precision = Precision::kFp32;
   std::function<bool()> should_stop = [] { return false; };
   /// After each pass over what is measured.
   std::function<void(int round, std::size_t passes)> on_round = [](int, std::size_t) {};
@@ -45,8 +47,8 @@ struct ProfileOptions {
 Result<std::vector<PassTime>> measure_passes(const ModelShape& model,
                                              const ProfileOptions& options);
 
-/// Rate, overhead and memory rate, by least squares of relative errors; the overhead is at least 0.
-/// There must be a forward or backward and an update.
+/// Rate (of the passes' precision), overhead and memory rate, by least squares of relative errors;
+/// the overhead is at least 0. There must be a forward or backward and an update.
 DeviceKind fit_device(std::span<const PassTime> passes);
 
 /// What the device takes for the pass by the formulas.

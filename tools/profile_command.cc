@@ -12,6 +12,7 @@
 
 #include "core/file.h"
 #include "core/quantity.h"
+#include "kernels/cpu/isa.h"
 #include "netsim/device_file.h"
 #include "tools/command.h"
 #include "tools/profile.h"
@@ -27,6 +28,7 @@ struct Options {
   std::string job;
   std::string output = "this-core.yaml";
   std::string time = "10 s";
+  std::string precision;
 };
 
 double residual(const DeviceKind& device, const PassTime& pass) {
@@ -59,10 +61,15 @@ Result<void> profile(const Options& options) {
   }
   std::string name = "demo-gpt";
   ModelShape model = demo_model();
+  Precision precision = options.precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
   if (!options.job.empty()) {
     LH_ASSIGN(const Job job, load_job(options.job));
     name = job.name;
     model = job.model;
+    if (options.precision.empty() && job.precision == Precision::kBf16) precision = job.precision;
+  }
+  if (precision == Precision::kBf16 && !has_fast_bf16()) {
+    fmt::print(stderr, "note: {}\n", kSlowBf16);
   }
   LH_TRY(check_writable(options.output));
 
@@ -76,6 +83,7 @@ Result<void> profile(const Options& options) {
     double shown_s = 0;
     ProfileOptions measure;
     measure.budget = *budget;
+    measure.precision = precision;
     measure.should_stop = [] { return InterruptFlag::signal() != 0; };
     measure.on_round = [&](int round, std::size_t count) {
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
@@ -108,9 +116,9 @@ Result<void> profile(const Options& options) {
 
   fmt::print("{}\n", device.title);
   fmt::print("{}\n", table_text(device, passes));
-  fmt::print("fitted: {}, {} a pass, {:.4g} GB/s in updates; at most {:.0f} % off\n",
-             format_flop_rate(device.rate_at(Precision::kFp32)), format_duration(device.overhead),
-             device.memory_rate.value() / 1e9, 100 * worst);
+  fmt::print("fitted: {} in {}, {} a pass, {:.4g} GB/s in updates; at most {:.0f} % off\n",
+             format_flop_rate(device.rate_at(precision)), name_of(precision),
+             format_duration(device.overhead), device.memory_rate.value() / 1e9, 100 * worst);
   fmt::print("\ndevice {}; name it in a cluster file: device_files: {{{}: {}}}\n", options.output,
              kind, options.output);
   return {};
@@ -126,6 +134,8 @@ void add_profile_command(CLI::App& app, int& exit_status) {
                       "job file (YAML) whose layers are measured; default: those of demo-gpt");
   command->add_option("-o,--output", options->output, "device file to write, called as its kind")
       ->capture_default_str();
+  command->add_option("--precision", options->precision, "default: bf16 if the job is, else fp32")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
   command->add_option("--time", options->time, "how long to measure, such as 10s")
       ->capture_default_str();
   command->callback([options, &exit_status] {

@@ -18,6 +18,7 @@
 #include "executor/transport/asio_transport.h"
 #include "executor/transport/transport_mesh.h"
 #include "kernels/cpu/cpu_compute_queue.h"
+#include "kernels/cpu/isa.h"
 #include "tools/command.h"
 
 namespace longhaul {
@@ -74,6 +75,9 @@ class WorkerProcess {
     }
     fmt::print(stderr, "rank {}: stage {} of pipeline {} on {}\n", start_.rank,
                spec_.stage_of(cell()), spec_.pipeline_of(cell()), spec_.place_of_cell(cell()).name);
+    if (spec_.job.precision == Precision::kBf16 && !has_fast_bf16()) {
+      fmt::print(stderr, "rank {}: {}\n", start_.rank, kSlowBf16);
+    }
     LH_TRY(open_data());
     std::unique_ptr<Transport> transport;
     if (start_.authority.empty()) {

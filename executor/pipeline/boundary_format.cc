@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <cstring>
 
 #include "kernels/codec/fixed_frame.h"
 
@@ -9,17 +11,32 @@ namespace longhaul {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
-Result<void> Fp32Boundary::encode(const BoundaryTensor&, std::span<const float> tensor,
-                                  std::span<std::byte> wire) {
-  LH_CHECK(wire.size() == tensor.size_bytes(), "the wire buffer was made for this tensor");
-  std::ranges::copy(std::as_bytes(tensor), wire.begin());
+Result<void> PlainBoundary::encode(const BoundaryTensor&, std::span<const float> tensor,
+                                   std::span<std::byte> wire) {
+  LH_CHECK(wire.size() == tensor.size() * element_bytes_, "the buffer was made for this tensor");
+  if (element_bytes_ == sizeof(float)) {
+    std::ranges::copy(std::as_bytes(tensor), wire.begin());
+    return {};
+  }
+  for (std::size_t i = 0; i < tensor.size(); ++i) {
+    const auto upper = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(tensor[i]) >> 16);
+    std::memcpy(wire.data() + 2 * i, &upper, sizeof upper);
+  }
   return {};
 }
 
-Result<void> Fp32Boundary::decode(const BoundaryTensor&, std::span<const std::byte> wire,
-                                  std::span<float> tensor) {
-  LH_CHECK(wire.size() == tensor.size_bytes(), "the wire buffer was made for this tensor");
-  std::ranges::copy(wire, std::as_writable_bytes(tensor).begin());
+Result<void> PlainBoundary::decode(const BoundaryTensor&, std::span<const std::byte> wire,
+                                   std::span<float> tensor) {
+  LH_CHECK(wire.size() == tensor.size() * element_bytes_, "the buffer was made for this tensor");
+  if (element_bytes_ == sizeof(float)) {
+    std::ranges::copy(wire, std::as_writable_bytes(tensor).begin());
+    return {};
+  }
+  for (std::size_t i = 0; i < tensor.size(); ++i) {
+    std::uint16_t upper = 0;
+    std::memcpy(&upper, wire.data() + 2 * i, sizeof upper);
+    tensor[i] = std::bit_cast<float>(std::uint32_t{upper} << 16);
+  }
   return {};
 }
 

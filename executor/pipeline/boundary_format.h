@@ -36,24 +36,31 @@ class BoundaryFormat {
                               std::span<float> tensor) = 0;
 };
 
-/// fp32, little-endian, as computed: the codec `none`.
-class Fp32Boundary final : public BoundaryFormat {
+/// As computed, little-endian: the codec `none`. fp32, or the upper half of fp32 numbers that are
+/// rounded to bf16 already (ModelStage in bf16), so that nothing is lost either way.
+class PlainBoundary final : public BoundaryFormat {
  public:
+  explicit PlainBoundary(Precision precision = Precision::kFp32)
+      : element_bytes_(precision == Precision::kFp32 ? 4 : 2) {}
   std::size_t wire_bytes(const BoundaryTensor&, std::size_t elements) const override {
-    return elements * sizeof(float);
+    return elements * element_bytes_;
   }
   Result<void> encode(const BoundaryTensor& which, std::span<const float> tensor,
                       std::span<std::byte> wire) override;
   Result<void> decode(const BoundaryTensor& which, std::span<const std::byte> wire,
                       std::span<float> tensor) override;
+
+ private:
+  std::size_t element_bytes_;
 };
 
-/// To and from each cell a tensor frame of its codec (kernels/codec/fixed_frame.h), or fp32 where
+/// To and from each cell a tensor frame of its codec (kernels/codec/fixed_frame.h), or plain where
 /// that is none, as it is inside a site.
 class CodecBoundary final : public BoundaryFormat {
  public:
   /// `codecs[cell]`: of the tensors that this cell gives and gets.
-  explicit CodecBoundary(std::vector<Codec> codecs) : codecs_(std::move(codecs)) {}
+  explicit CodecBoundary(std::vector<Codec> codecs, Precision precision = Precision::kFp32)
+      : codecs_(std::move(codecs)), plain_(precision) {}
   std::size_t wire_bytes(const BoundaryTensor& which, std::size_t elements) const override;
   Result<void> encode(const BoundaryTensor& which, std::span<const float> tensor,
                       std::span<std::byte> wire) override;
@@ -66,7 +73,7 @@ class CodecBoundary final : public BoundaryFormat {
   }
 
   std::vector<Codec> codecs_;
-  Fp32Boundary plain_;
+  PlainBoundary plain_;
 };
 
 }  // namespace longhaul

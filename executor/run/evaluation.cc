@@ -11,13 +11,14 @@
 
 namespace longhaul {
 
-Evaluator::Evaluator(ModelStage& stage, int micro_batch, std::vector<std::uint32_t> bytes_of_token)
+ModelEvaluator::ModelEvaluator(ModelStage& stage, int micro_batch,
+                               std::vector<std::uint32_t> bytes_of_token)
     : stage_(stage),
       micro_batch_(micro_batch),
       bytes_of_token_(std::move(bytes_of_token)),
       batch_(stage, micro_batch) {}
 
-Result<void> Evaluator::add(SequenceSource& source, std::int64_t first, std::int64_t count) {
+Result<void> ModelEvaluator::add(SequenceSource& source, std::int64_t first, std::int64_t count) {
   LH_CHECK(count >= 1 && count <= micro_batch_, "sequences fit a micro-batch");
   LH_CHECK(source.identity().context == stage_.model().context, "sequences are the model's");
   LH_ASSIGN(const MicroBatchReader reader,

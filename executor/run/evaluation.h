@@ -25,11 +25,11 @@ struct Evaluation {
   double loss() const { return loss_sum / static_cast<double>(targets); }  // nats a target
 };
 
-class Evaluator {
+class ModelEvaluator {
  public:
   /// `bytes_of_token`: of each id of the data's vocabulary; may be empty. The stage is the whole
   /// model, and outlives this.
-  Evaluator(ModelStage& stage, int micro_batch, std::vector<std::uint32_t> bytes_of_token);
+  ModelEvaluator(ModelStage& stage, int micro_batch, std::vector<std::uint32_t> bytes_of_token);
 
   /// Adds sequences first .. first + count - 1, at most a micro-batch. The source must be one that
   /// answers before `fetch` returns (open_local_sequences), of the model's context, with no id

@@ -13,15 +13,15 @@ namespace longhaul {
 /// A whole model with its weights, and what a person should hear about them.
 struct LoadedModel {
   ModelStage stage;
-  std::string source;              // the folder that the weights come from
+  std::string source;              // the folder or file that the weights come from
+  std::string companions;          // folder with the tokenizer that they came with; may be empty
   std::vector<std::string> notes;  // one sentence each
 };
 
-/// `folder` is a run folder (the newest checkpoint that is whole; newer ones that are damaged
-/// become notes), the folder of one checkpoint, or a Hugging Face GPT-2 folder. The latter is
-/// turned into a checkpoint in `scratch`, an empty or absent folder, which is removed again.
-/// Every file is held to its hash. Errors: kInvalid when the folder is none of the three.
-Result<LoadedModel> load_model(Storage& storage, const std::string& folder,
-                               const std::string& scratch);
+/// Of a run, a checkpoint, a Hugging Face folder or a file of llm.c; errors are those of
+/// open_model_source (checkpoint/model_source.h). Weights are fp32; `precision` is what the stage
+/// computes in.
+Result<LoadedModel> load_model(Storage& storage, const std::string& path,
+                               Precision precision = Precision::kFp32);
 
 }  // namespace longhaul

@@ -236,10 +236,9 @@ Result<void> check_runnable(const Job& job, const Plan& plan) {
     return invalid(fmt::format("job `{}` has no `training` section", job.name),
                    "say what to train on and for how long; docs/formats.md has an example");
   }
-  if (job.precision != Precision::kFp32) {
-    return invalid(
-        fmt::format("the CPU kernels compute in fp32, the job asks for {}", name_of(job.precision)),
-        "set `precision: fp32`");
+  if (job.precision == Precision::kFp16) {
+    return invalid("the CPU kernels compute in fp32 or bf16, the job asks for fp16",
+                   "set `precision: bf16`; it needs no loss scaling");
   }
   const std::int64_t micro_batches =
       std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), std::int64_t{0});

@@ -16,8 +16,9 @@ std::uint64_t hash_of(std::span<const float> values) {
 
 }  // namespace
 
-Result<StageState> StageState::create(const ModelShape& model, const ModelSlice& slice) {
-  LH_ASSIGN(ModelStage stage, ModelStage::create(model, slice));
+Result<StageState> StageState::create(const ModelShape& model, const ModelSlice& slice,
+                                      Precision precision) {
+  LH_ASSIGN(ModelStage stage, ModelStage::create(model, slice, precision));
   return StageState(std::move(stage));
 }
 

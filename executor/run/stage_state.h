@@ -18,7 +18,8 @@ namespace longhaul {
 
 class StageState {
  public:
-  static Result<StageState> create(const ModelShape& model, const ModelSlice& slice);
+  static Result<StageState> create(const ModelShape& model, const ModelSlice& slice,
+                                   Precision precision = Precision::kFp32);
 
   ModelStage& stage() { return stage_; }
 
@@ -42,8 +43,8 @@ class StageState {
   PartState<float> view(CheckpointPart part, std::vector<std::vector<float>>& scratch);
 
   ModelStage stage_;
-  std::vector<float> m_;
-  std::vector<float> v_;
+  TensorStorage m_;
+  TensorStorage v_;
 };
 
 }  // namespace longhaul

@@ -70,7 +70,7 @@ Worker::Worker(const WorkerContext& context, StageState state)
     codecs.push_back(site == other ? Codec::kNone
                                    : activation_codec(spec_.plan, spec_.job, site, other));
   }
-  format_ = std::make_unique<CodecBoundary>(std::move(codecs));
+  format_ = std::make_unique<CodecBoundary>(std::move(codecs), spec_.job.precision);
   const ModelShape& model = spec_.job.model;
   const auto elements = static_cast<std::size_t>(spec_.plan.micro_batch) *
                         static_cast<std::size_t>(model.context) *
@@ -97,7 +97,8 @@ Worker::~Worker() = default;
 Result<std::unique_ptr<Worker>> Worker::create(const WorkerContext& context) {
   const RunSpec& spec = *context.spec;
   LH_ASSIGN(StageState state,
-            StageState::create(spec.job.model, slice_of_stage(spec, spec.stage_of(context.cell))));
+            StageState::create(spec.job.model, slice_of_stage(spec, spec.stage_of(context.cell)),
+                               spec.job.precision));
   std::unique_ptr<Worker> worker(new Worker(context, std::move(state)));
   LH_TRY(worker->open_data());
   return worker;

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -17,6 +15,7 @@
 #include "core/result.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/gemm_tile.h"
+#include "kernels/cpu/tensor_storage.h"
 
 namespace longhaul {
 namespace {
@@ -26,7 +25,6 @@ using std::ptrdiff_t;
 constexpr ptrdiff_t kWordBlock = 384;  // of depth
 constexpr ptrdiff_t kRowBlock = 16 * 14;
 constexpr ptrdiff_t kColumnBlock = 1536;
-constexpr ptrdiff_t kAlignment = 64;
 
 constexpr int kPortableColumns = 16;
 
@@ -103,19 +101,17 @@ class FlushScope {
 #endif
 };
 
-/// A buffer of a thread that grows to the largest size asked for. Aligned for the widest loads.
+/// A buffer of a thread that grows to the largest size asked for.
 class PackBuffer {
  public:
   float* at_least(ptrdiff_t floats) {
-    const auto size = static_cast<std::size_t>(floats) + kAlignment / sizeof(float);
+    const auto size = static_cast<std::size_t>(floats);
     if (storage_.size() < size) storage_.resize(size);
-    const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
-    const std::uintptr_t past = address % kAlignment;
-    return storage_.data() + (past == 0 ? 0 : (kAlignment - past) / sizeof(float));
+    return storage_.data();
   }
 
  private:
-  std::vector<float> storage_;
+  TensorStorage storage_;
 };
 
 /// An operand of a product as `i` (rows of A, columns of B) by k.
@@ -164,6 +160,35 @@ void pack_part(const GemmTileSet& tiles, const Operand& from, const Part& part, 
   }
 }
 
+/// Rows that will be packed next. While tiles compute, a few of their cache lines at a time are
+/// brought near; else packing would wait for memory while nothing computes.
+class Ahead {
+ public:
+  Ahead(const Operand& from, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t tiles) : from_(from) {
+    const bool is_along = from.stride_k == 1;
+    lines_ = ((is_along ? depth : rows) + kLine - 1) / kLine;
+    runs_ = is_along ? rows : depth;
+    stride_ = is_along ? from.stride_i : from.stride_k;
+    share_ = tiles == 0 ? 0 : (lines_ * runs_ + tiles - 1) / tiles;
+  }
+  /// Before each tile.
+  void step() {
+    for (ptrdiff_t n = 0; n < share_ && run_ < runs_; ++n) {
+      __builtin_prefetch(from_.data + run_ * stride_ + line_ * kLine, 0, 2);
+      if (++line_ == lines_) {
+        line_ = 0;
+        ++run_;
+      }
+    }
+  }
+
+ private:
+  static constexpr ptrdiff_t kLine = 16;  // floats
+  Operand from_;
+  ptrdiff_t lines_, runs_, stride_, share_;
+  ptrdiff_t line_ = 0, run_ = 0;
+};
+
 /// Runs the tiles of a packed block.
 struct Block {
   ptrdiff_t rows, columns, words;
@@ -174,10 +199,26 @@ struct Block {
   GemmStart start;
   const float* start_row;
 };
-void run_block(const GemmTileSet& tiles, const Block& block) {
+/// The part of C that the next tile begins with, or will write.
+void prefetch_tile(const float* c, ptrdiff_t c_row_stride, ptrdiff_t rows, ptrdiff_t columns) {
+  for (ptrdiff_t r = 0; r < rows; ++r) {
+    for (ptrdiff_t v = 0; v < columns; v += 16) __builtin_prefetch(c + r * c_row_stride + v, 1, 3);
+  }
+}
+
+void run_block(const GemmTileSet& tiles, const Block& block, Ahead ahead) {
   for (ptrdiff_t j = 0; j < block.columns; j += tiles.columns_max) {
     for (ptrdiff_t i = 0; i < block.rows;) {
       const GemmTileSize& tile = tiles.tallest(block.rows - i);
+      ahead.step();
+      const bool is_last = i + tile.rows == block.rows;
+      const ptrdiff_t next_i = is_last ? 0 : i + tile.rows;
+      const ptrdiff_t next_j = is_last ? j + tiles.columns_max : j;
+      if (next_j < block.columns) {
+        prefetch_tile(block.c + next_i * block.c_row_stride + next_j, block.c_row_stride,
+                      tiles.tallest(block.rows - next_i).rows,
+                      std::min(ptrdiff_t{tiles.columns_max}, block.columns - next_j));
+      }
       tile.run(
           {.words = block.words,
            .a = block.a + i * block.words,
@@ -262,6 +303,11 @@ void gemm(const Gemm& p) {
 
   for (ptrdiff_t j = 0; j < p.columns; j += kColumnBlock) {
     const ptrdiff_t columns = std::min(kColumnBlock, p.columns - j);
+    const auto next_rows = [&](ptrdiff_t i, ptrdiff_t k) {
+      const ptrdiff_t rows = std::max(ptrdiff_t{0}, std::min(kRowBlock, p.rows - i - kRowBlock));
+      const ptrdiff_t tiles_here = kRowBlock / tiles.sizes[0].rows * (columns / tile_columns);
+      return Ahead(a.at(i + kRowBlock, k), rows, std::min(depth_block, p.depth - k), tiles_here);
+    };
     ptrdiff_t k = 0;
     do {  // once even at depth 0, to store the start
       const ptrdiff_t depth = std::min(depth_block, p.depth - k);
@@ -269,15 +315,17 @@ void gemm(const Gemm& p) {
       for (ptrdiff_t i = 0; i < p.rows; i += kRowBlock) {
         const ptrdiff_t rows = std::min(kRowBlock, p.rows - i);
         pack_part(tiles, a.at(i, k), {rows, depth, round}, packed_a, width_a);
-        run_block(tiles, {.rows = rows,
-                          .columns = columns,
-                          .words = tiles.words(depth),
-                          .a = packed_a,
-                          .b = packed_b,
-                          .c = p.c + i * p.c_row_stride + j,
-                          .c_row_stride = p.c_row_stride,
-                          .start = k == 0 ? p.start : GemmStart::kAccumulate,
-                          .start_row = p.start_row == nullptr ? nullptr : p.start_row + j});
+        run_block(tiles,
+                  {.rows = rows,
+                   .columns = columns,
+                   .words = tiles.words(depth),
+                   .a = packed_a,
+                   .b = packed_b,
+                   .c = p.c + i * p.c_row_stride + j,
+                   .c_row_stride = p.c_row_stride,
+                   .start = k == 0 ? p.start : GemmStart::kAccumulate,
+                   .start_row = p.start_row == nullptr ? nullptr : p.start_row + j},
+                  next_rows(i, k));
       }
       k += depth;
     } while (k < p.depth);

@@ -33,7 +33,7 @@ ModelStage fresh_model(std::uint64_t seed = 1) {
 
 Evaluation evaluated(ModelStage& stage, SequenceSource& source, int micro_batch,
                      std::vector<std::uint32_t> bytes = {}) {
-  Evaluator evaluator(stage, micro_batch, std::move(bytes));
+  ModelEvaluator evaluator(stage, micro_batch, std::move(bytes));
   const std::int64_t sequences = source.identity().sequences();
   for (std::int64_t first = 0; first < sequences; first += micro_batch) {
     const auto added =
@@ -82,7 +82,7 @@ TEST(Evaluation, a_loss_that_is_not_finite_fails) {
   ModelStage stage = fresh_model();
   stage.weights()[0] = std::nanf("");
   MemorySequences source(std::vector<Token>(2 * kContext + 1, 0), kContext);
-  Evaluator evaluator(stage, 1, {});
+  ModelEvaluator evaluator(stage, 1, {});
   const auto added = evaluator.add(source, 1, 1);
   ASSERT_FALSE(added);
   EXPECT_EQ(added.error().code, ErrorCode::kFailed);

@@ -115,7 +115,7 @@ class FailingBoundary final : public BoundaryFormat {
   }
 
  private:
-  Fp32Boundary inner_;
+  PlainBoundary inner_;
   int left_;
 };
 

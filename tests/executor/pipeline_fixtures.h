@@ -125,6 +125,7 @@ struct PipelineOptions {
   bool recompute = false;
   std::uint64_t seed = 0;
   std::vector<std::string> orders = {};  // of each stage, for a split backward
+  Precision precision = Precision::kFp32;
 };
 
 inline constexpr float kLossScale = 1.0f / 32;
@@ -132,8 +133,9 @@ inline constexpr float kLossScale = 1.0f / 32;
 /// The model in one piece, micro-batches in order; steps first_step, first_step + 1, ...
 inline Outcome run_single(const PipelineOptions& options, int steps, int first_step = 0) {
   const int layers = std::accumulate(options.layers.begin(), options.layers.end(), 0);
-  ModelStage stage =
-      ModelStage::create(tiny_gpt2(layers, options.tied), {0, layers, true, true}).value();
+  ModelStage stage = ModelStage::create(tiny_gpt2(layers, options.tied), {0, layers, true, true},
+                                        options.precision)
+                         .value();
   stage.initialise_weights(7);
   Optimiser optimiser(stage);
   StageBatch batch(stage, kSequences);
@@ -182,6 +184,7 @@ class Pipeline {
   Pipeline(EventLoop& event_loop, const PipelineOptions& options, const MakeQueue& make_queue)
       : loop(event_loop),
         tokens(loop),
+        format(options.precision),
         network(loop, static_cast<int>(options.layers.size()), options.seed) {
     Plan plan;
     plan.layers = options.layers;
@@ -205,7 +208,8 @@ class Pipeline {
     for (std::size_t i = 0; i < stages; ++i) {
       const ModelSlice slice = {first, first + options.layers[i], i == 0, i + 1 == stages};
       first = slice.end_layer;
-      cells.push_back(std::make_unique<Cell>(ModelStage::create(job.model, slice).value()));
+      cells.push_back(
+          std::make_unique<Cell>(ModelStage::create(job.model, slice, options.precision).value()));
       Cell& cell = *cells.back();
       cell.stage.initialise_weights(7);
       cell.queue = make_queue(schedule.tasklets[i]);
@@ -314,7 +318,7 @@ class Pipeline {
 
   EventLoop& loop;
   TinyTokens tokens;
-  Fp32Boundary format;
+  PlainBoundary format;
   Schedule schedule;
   std::vector<std::unique_ptr<Cell>> cells;
   FakeMeshNetwork network;

@@ -127,6 +127,17 @@ TEST(PipelineStep, delays_change_no_bit_over_three_steps) {
   }
 }
 
+TEST(PipelineStep, bf16_travels_in_two_bytes_an_element_and_keeps_the_bits) {
+  PipelineOptions options = {{1, 2, 1}, 4, {3, 2, 1}, true, true, 0};
+  options.precision = Precision::kBf16;
+  EXPECT_EQ(PlainBoundary(options.precision).wire_bytes({}, 100), 200u);
+  World world(options);
+  world.run_steps(2);
+  expect_same(world.pipeline.outcome, run_single(options, 2));
+  options.precision = Precision::kFp32;
+  EXPECT_NE(world.pipeline.outcome.losses, run_single(options, 2).losses);
+}
+
 // Forward 1 s, backward 2 s, messages free, two stages, 1F1B with K = 2, 1.
 //   stage 0   F0 0-1   F1 1-2            B0 4-6   B1 7-9
 //   stage 1            F0 1-2   B0 2-4   F1 4-5   B1 5-7

@@ -76,6 +76,8 @@ std::vector<Case> exact_cases() {
                             .in_flight = {4, 4},
                             .orders = greedy_two(),
                             .recompute = true});
+  add("bf16", {.layers = {1, 2, 1}, .precision = Precision::kBf16});
+  add("bf16_recomputed", {.layers = {2, 2}, .recompute = true, .precision = Precision::kBf16});
   // 13 sequences and a batch of 8: the second row of an epoch has three slots of padding.
   add("padding", {.layers = {2, 2}, .train_tokens = 8 * 13 + 1});
   add("llama", {.layers = {1, 3}, .llama = true});

@@ -68,6 +68,7 @@ struct RunOptions {
   bool tied = true;
   bool llama = false;
   bool recompute = false;
+  Precision precision = Precision::kFp32;
   Codec activations = Codec::kNone;
   Codec gradients = Codec::kNone;
   /// The job leaves recomputation and codecs to the plan, with the floors above.
@@ -102,7 +103,7 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
       "model: {{family: {}, layers: {}, width: 16, context: 8, vocabulary: 16, "
       "tied_embedding: {}}}\n"
       "batch: {{global: {}, micro_batch: {}}}\n"
-      "precision: fp32\n"
+      "precision: {}\n"
       "recompute: {}\n"
       "compression: {{{}}}\n"
       "training:\n"
@@ -113,7 +114,7 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
       "  checkpoints: {{every: {}, keep: 2}}\n",
       options.llama ? "llama, heads: 4, kv_heads: 2, head_width: 6, ffn_width: 36"
                     : "gpt2, heads: 2",
-      layers, options.tied, batch, options.micro_batch,
+      layers, options.tied, batch, options.micro_batch, name_of(options.precision),
       options.is_auto ? "auto" : fmt::format("{}", options.recompute), compression, options.steps,
       options.validation_every, options.checkpoint_every);
   Result<Job> job = parse_job(spec.job_text, "job");
@@ -163,7 +164,8 @@ inline RunOutcome run_plainly(const RunSpec& spec, SequenceSource& train,
                               SequenceSource& validation) {
   const ModelShape& model = spec.job.model;
   const Training& training = *spec.job.training;
-  ModelStage stage = ModelStage::create(model, {0, model.layers, true, true}).value();
+  ModelStage stage =
+      ModelStage::create(model, {0, model.layers, true, true}, spec.job.precision).value();
   stage.initialise_weights(training.seed);
   std::vector<float> m(stage.weights().size()), v(m.size());
   const int b = spec.plan.micro_batch;

@@ -6,8 +6,8 @@ to be fast. The peer of tools/bench compute, which runs it:
 
 A SETTING is PRECISION-MODE. Precision: fp32; autocast (bf16 under torch.autocast); pure (weights, sums and
 AdamW's moments bf16); medium (fp32 whose products oneDNN may round to bf16). Mode: eager or compile.
-Prints a line a setting: its name, CPU seconds of all threads and wall seconds of a step (medians after two
-steps to warm up), and the last loss; or its name, "failed" and why.
+Prints a line a setting: its name, CPU seconds of all threads and wall seconds of a step (medians after one
+step to warm up), and the last loss; or its name, "failed" and why.
 """
 
 import statistics
@@ -122,7 +122,7 @@ def measure(setting, family, sizes, sequences, steps):
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     tokens = torch.randint(vocabulary, (sequences, context + 1))
     cpu, wall = [], []
-    for _ in range(steps + 2):
+    for _ in range(steps + 1):
         cpu_start, wall_start = time.process_time(), time.perf_counter()
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
             loss = run(tokens[:, :-1], tokens[:, 1:])
@@ -131,7 +131,7 @@ def measure(setting, family, sizes, sequences, steps):
         optimiser.zero_grad()
         cpu.append(time.process_time() - cpu_start)
         wall.append(time.perf_counter() - wall_start)
-    return statistics.median(cpu[2:]), statistics.median(wall[2:]), loss.item()
+    return statistics.median(cpu[1:]), statistics.median(wall[1:]), loss.item()
 
 
 def main():

@@ -3,7 +3,8 @@
 
     $(tools/judges) tests/judges/generate_judge.py BINARY FOLDER SHAPE
 
-SHAPE is a key of SHAPES. transformers creates a model and saves it to FOLDER. Then
+SHAPE is a key of SHAPES, of which transformers creates a model and saves it to FOLDER; or `trained`, a model
+that longhaul trains for 12 steps and that transformers loads from its export. Then
   - greedy tokens equal those of transformers.generate, up to the end of the context,
   - of the first token, what temperature, top-k and top-p leave is what transformers' filters leave,
   - `eval` has the loss that torch computes on the same windows, within 1e-5.
@@ -17,6 +18,7 @@ import sys
 import torch
 import transformers
 
+import tiny_run
 from tiny_run import fail, longhaul
 
 CONTEXT = 48
@@ -42,10 +44,10 @@ def ours(binary, folder, prompt, *options):
 
 
 def check_greedy(binary, folder, model):
-    count = 0
-    for prompt in ("a", "In the beginning", "x" * (CONTEXT - 3), "\u00e9\u00e8 ok"):
+    count, context = 0, model.config.max_position_embeddings
+    for prompt in ("a", "In the begin", "x" * (context - 3), "\u00e9\u00e8 ok"):
         tokens = torch.tensor([list(prompt.encode())])
-        more = CONTEXT - tokens.shape[1]
+        more = context - tokens.shape[1]
         theirs = model.generate(tokens, attention_mask=torch.ones_like(tokens), do_sample=False, max_new_tokens=more,
                                 min_new_tokens=more, pad_token_id=0)[0].tolist()
         got = ours(binary, folder, prompt, "--tokens", str(more))["tokens"]
@@ -81,14 +83,15 @@ def check_filters(binary, folder, model):
 
 
 def check_eval(binary, folder, model):
+    context = model.config.max_position_embeddings
     text = "".join(f"{i} squared is {i * i}. " for i in range(200))
-    (folder / "text.txt").write_text(text)
-    longhaul(binary, folder, "data", "prepare", "text.txt", "-o", "data")
-    got = json.loads(longhaul(binary, folder, "eval", "model", "--data", "data", "--json"))
-    shard = next((folder / "data").glob("val_*.bin")).read_bytes()[1024:]
+    (folder / "judged.txt").write_text(text)
+    longhaul(binary, folder, "data", "prepare", "judged.txt", "-o", "judged")
+    got = json.loads(longhaul(binary, folder, "eval", "model", "--data", "judged", "--json"))
+    shard = next((folder / "judged").glob("val_*.bin")).read_bytes()[1024:]
     tokens = torch.frombuffer(bytearray(shard), dtype=torch.uint16).to(torch.int64)
-    count = (len(tokens) - 1) // CONTEXT
-    windows = torch.stack([tokens[i * CONTEXT:i * CONTEXT + CONTEXT + 1] for i in range(count)])
+    count = (len(tokens) - 1) // context
+    windows = torch.stack([tokens[i * context:i * context + context + 1] for i in range(count)])
     loss = torch.nn.functional.cross_entropy(model(windows[:, :-1]).logits.flatten(0, 1).double(), windows[:, 1:].flatten()).item()
     if got["sequences"] != count or abs(got["loss"] - loss) > 1e-5:
         fail(f"eval: {got['loss']} on {got['sequences']} sequences here, {loss} on {count} there")
@@ -97,14 +100,26 @@ def check_eval(binary, folder, model):
     return abs(got["loss"] - loss)
 
 
+def trained(binary, folder):
+    tiny_run.prepare(binary, folder, steps=12)
+    longhaul(binary, folder, "launch", "plan.yaml", "--local", "--name", "run")
+    longhaul(binary, folder, "model", "export", "runs/run", "--to", "hugging-face", "--out", "model")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32).eval()
+    model.generation_config.eos_token_id = None
+    return model
+
+
 def main():
     binary, folder, shape = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(7)
     with torch.no_grad():
-        model = SHAPES[shape]().eval()
-        model.save_pretrained(folder / "model")
+        if shape == "trained":
+            model = trained(binary, folder)
+        else:
+            model = SHAPES[shape]().eval()
+            model.save_pretrained(folder / "model")
         count = check_greedy(binary, folder, model)
         check_filters(binary, folder, model)
         difference = check_eval(binary, folder, model)

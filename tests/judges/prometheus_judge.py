@@ -80,8 +80,9 @@ def check(process):
     for name, kind in expected.items():
         if open_types.get(name) != kind:
             fail(f"{name} is a {open_types.get(name)}, not a {kind}")
-    if not 11 <= samples["longhaul_step", ()] <= open_samples["longhaul_step", ()]:
-        fail("the step goes backwards")
+    # A step is told when all workers have said where it went, at most two steps later.
+    if not 9 <= samples["longhaul_step", ()] <= open_samples["longhaul_step", ()]:
+        fail(f"step 11 is done, and then {samples['longhaul_step', ()]} and {open_samples['longhaul_step', ()]}")
     if samples["longhaul_tokens_total", ()] != samples["longhaul_steps_total", ()] * 8 * tiny_run.CONTEXT:
         fail("a step has 128 tokens")
     count = samples["longhaul_step_seconds_count", ()]

@@ -76,6 +76,17 @@ TEST_F(EvalCli, pipelines_add_their_sums_up) {
   EXPECT_NEAR(own["loss"], validation_loss(folder_, "2x2"), 1e-12);
 }
 
+TEST_F(EvalCli, a_bf16_runs_loss_is_that_of_bf16) {
+  folder_.write("core.yaml", edited(fixtures::kCoreText, "fp16: 10 GFLOP/s", "bf16: 10 GFLOP/s"));
+  folder_.write("tiny.yaml", edited(fixtures::kTinyJobText, "precision: fp32", "precision: bf16"));
+  train("1x1");
+  const double loss = validation_loss(folder_, "1x1");
+  EXPECT_EQ(evaluated({"runs/1x1", "--sequences", "16", "--precision", "bf16"})["loss"], loss);
+  const json fp32 = evaluated({"runs/1x1", "--sequences", "16"});
+  EXPECT_NE(fp32["loss"], loss);
+  EXPECT_NEAR(fp32["loss"], loss, 0.01);
+}
+
 TEST_F(EvalCli, parts_and_files_are_chosen) {
   train("1x1");
   const json validation = evaluated({"runs/1x1"});
@@ -167,6 +178,7 @@ TEST_F(EvalCli, what_is_asked_must_make_sense) {
       {{"runs/1x1", "--part", "test"}, "--part"},
       {{"runs/1x1", "--sequences", "0"}, "--sequences"},
       {{"runs/1x1", "--micro-batch", "0"}, "--micro-batch"},
+      {{"runs/1x1", "--precision", "fp16"}, "--precision"},
   };
   for (const auto& [arguments, says] : cases) expect_refused(arguments, says);
 }

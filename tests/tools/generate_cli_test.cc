@@ -83,7 +83,7 @@ class GenerateCli : public testing::Test {
 
 TEST_F(GenerateCli, prints_the_prompt_and_the_tokens_that_the_model_chooses) {
   write_run();
-  auto model = load_model(storage_, folder_ / "run", folder_ / "scratch");
+  auto model = load_model(storage_, folder_ / "run");
   ASSERT_TRUE(model) << model.error().text();
   TextGenerator generator(std::move(model->stage), 256, {});
   std::vector<Token> tokens = {'I', 'n', ' '};
@@ -154,7 +154,7 @@ TEST_F(GenerateCli, the_tokenizer_must_be_known_and_fit) {
   for (const json& token : generated({"--tokenizer", "bytes", "--temperature", "50"})["tokens"]) {
     EXPECT_LT(token.get<int>(), 256);
   }
-  expect_refused({"--tokenizer", "gpt2"}, "--tables FOLDER");
+  expect_refused({"--tokenizer", "gpt2"}, "GPT-2's tables are not in build/gpt2");
   expect_refused({"--tokenizer", "gpt2", "--tables", "absent"}, "absent");
   expect_refused({"--tokenizer", "words"}, "there is no tokenizer words");
   std::filesystem::remove_all(folder_ / "run");
@@ -184,6 +184,20 @@ TEST_F(GenerateCli, a_tokenizer_json_is_used_by_name_or_where_the_run_keeps_it) 
   std::filesystem::create_directories(folder_ / "run/model-files");
   std::filesystem::copy_file(file, folder_ / "run/model-files/tokenizer.json");
   EXPECT_EQ(generated({"--prompt", " the<|pad|>", "--tokens", "3"}), document);
+}
+
+TEST_F(GenerateCli, the_tokenizer_that_came_with_the_weights_is_used) {
+  write_run(byte_model(704));  // its 703 tokens, padded
+  std::filesystem::create_directory(folder_ / "run/model-files");
+  std::filesystem::copy(LONGHAUL_SOURCE_DIR "/tests/golden/tokenizers/llama3.json",
+                        folder_ / "run/model-files/tokenizer.json");
+  const auto tokenizer = load_tokenizer(storage_, folder_ / "run/model-files").value();
+  std::vector<Token> tokens = tokenizer->encode("thé other");
+  const json document = generated({"--prompt", "thé other", "--tokens", "1"});
+  EXPECT_EQ(document["prompt_tokens"], tokens.size());
+  ASSERT_EQ(document["tokens"].size(), tokens.size() + 1);
+  for (std::size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(document["tokens"][i], tokens[i]) << i;
+  EXPECT_TRUE(document["text"].get<std::string>().starts_with("thé other"));
 }
 
 TEST_F(GenerateCli, a_text_ends_where_the_model_ends_it) {

@@ -57,6 +57,10 @@ class JudgesSlowRelease : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(JudgesSlowRelease, transformers_reads_what_model_export_writes_without_a_warning) {
+  judge("hugging_face.py");
+}
+
 TEST_F(JudgesSlowRelease, tokenizers_give_the_ids_of_hugging_faces_library) {
   judge("tokenizer_judge.py", "--megabytes 2");
 }
@@ -75,6 +79,24 @@ INSTANTIATE_TEST_SUITE_P(, ModelJudgesSlowRelease,
                            for (char& c : name) c = c == '-' ? '_' : c;
                            return name;
                          });
+
+class GenerateJudgesSlowRelease : public JudgesSlowRelease,
+                                  public testing::WithParamInterface<const char*> {};
+
+TEST_P(GenerateJudgesSlowRelease, continues_texts_as_transformers_do) {
+  judge("generate_judge.py", GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(, GenerateJudgesSlowRelease, testing::Values("gpt2", "llama", "trained"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(JudgesSlowRelease, tensorboard_reads_event_files) {
+  judge("tensorboard_judge.py");
+}
+
+TEST_F(JudgesSlowRelease, prometheus_reads_the_metrics) {
+  judge("prometheus_judge.py");
+}
 
 }  // namespace
 }  // namespace longhaul

@@ -106,6 +106,19 @@ TEST(ProfileMeasure, the_smallest_is_measured_whatever_the_budget) {
   EXPECT_GT(fit_device(*measured).rate_at(Precision::kFp32).value(), 0);
 }
 
+TEST(ProfileMeasure, the_rate_is_that_of_the_precision_asked_for) {
+  ProfileOptions options;
+  options.budget = Seconds(0);
+  options.precision = Precision::kBf16;
+  const Result<std::vector<PassTime>> measured = measure_passes(tiny_model(), options);
+  ASSERT_TRUE(measured) << measured.error().text();
+  const DeviceKind device = fit_device(*measured);
+  EXPECT_GT(device.rate_at(Precision::kBf16).value(), 0);
+  EXPECT_EQ(device.rate_at(Precision::kFp32).value(), 0);
+  EXPECT_LT(fitted_time(device, measured->front()), Seconds(1e6)) << "priced by its own rate";
+  EXPECT_TRUE(device_text(device).contains("peak: {bf16: ")) << device_text(device);
+}
+
 TEST(ProfileMeasure, what_is_stopped_at_once_measures_nothing) {
   ProfileOptions options;
   options.budget = Seconds(60);
@@ -184,6 +197,21 @@ TEST(CliProfile, a_llama_is_measured_as_one) {
       {"profile", "--job", "job.yaml", "--time", "0s", "-o", "mine.yaml"}, folder.path());
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_TRUE(read_text(folder / "mine.yaml").contains("on layers of tiny"));
+}
+
+TEST(CliProfile, the_precision_is_the_jobs_unless_given) {
+  const TemporaryFolder folder;
+  folder.write("job.yaml", edited(kTinyJob, "fp32", "bf16"));
+  const auto profile = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"profile", "--job", "job.yaml", "--time", "0s"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_longhaul(words, folder.path());
+  };
+  EXPECT_TRUE(profile({}).out.contains(" in bf16, "));
+  EXPECT_TRUE(profile({"--precision", "fp32"}).out.contains(" in fp32, "));
+  EXPECT_EQ(profile({"--precision", "fp16"}).status, 2);
+  folder.write("job.yaml", edited(kTinyJob, "fp32", "fp16"));
+  EXPECT_TRUE(profile({}).out.contains(" in fp32, ")) << "fp16 is not computed here";
 }
 
 TEST(CliProfile, the_model_of_no_job_is_the_demos) {
