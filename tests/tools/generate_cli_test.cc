@@ -173,6 +173,19 @@ TEST_F(GenerateCli, gpt2_tables_in_a_folder_are_used) {
   EXPECT_TRUE(document["text"].get<std::string>().starts_with("the"));
 }
 
+TEST_F(GenerateCli, a_tokenizer_json_is_used_by_name_or_where_the_run_keeps_it) {
+  write_run(byte_model(1000));
+  const std::string file =
+      std::string(LONGHAUL_SOURCE_DIR) + "/tests/golden/tokenizers/llama3.json";
+  const json document =
+      generated({"--tokenizer", file, "--prompt", " the<|pad|>", "--tokens", "3"});
+  EXPECT_EQ(document["tokens"][document["prompt_tokens"].get<std::size_t>() - 1], 700);
+  EXPECT_TRUE(document["text"].get<std::string>().starts_with(" the<|pad|>"));
+  std::filesystem::create_directories(folder_ / "run/model-files");
+  std::filesystem::copy_file(file, folder_ / "run/model-files/tokenizer.json");
+  EXPECT_EQ(generated({"--prompt", " the<|pad|>", "--tokens", "3"}), document);
+}
+
 TEST_F(GenerateCli, the_tokenizer_that_came_with_the_weights_is_used) {
   write_run(byte_model(704));  // its 703 tokens, padded
   std::filesystem::create_directory(folder_ / "run/model-files");
