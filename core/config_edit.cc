@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "core/config_document.h"
 
@@ -92,25 +93,45 @@ Result<Spot> spot_of(ConfigNode& root, std::string_view path, bool add) {
   }
 }
 
+/// The node of a spot, added where there is none.
+ConfigNode& node_at(const Spot& spot) {
+  if (ConfigNode* const there = child(*spot.map, spot.key)) return *there;
+  spot.map->children.push_back(std::make_unique<ConfigNode>());
+  ConfigNode& added = *spot.map->children.back();
+  added.kind = Kind::kScalar;
+  added.key = spot.key;
+  added.parent = spot.map;
+  return added;
+}
+
 }  // namespace
 
 Result<std::string> with_value(std::string_view text, const std::string& name,
                                std::string_view path, std::string_view value) {
   LH_ASSIGN(const auto document, ConfigDocument::parse(text, name));
   LH_ASSIGN(const Spot spot, spot_of(*document->root, path, true));
-  ConfigNode* node = child(*spot.map, spot.key);
-  if (node == nullptr) {
-    spot.map->children.push_back(std::make_unique<ConfigNode>());
-    node = spot.map->children.back().get();
-    node->key = spot.key;
-    node->parent = spot.map;
-  } else if (node->kind == Kind::kMap || node->kind == Kind::kList) {
-    return invalid(fmt::format("{} is a {}, and takes no single value", node->subject(),
-                               node->kind == Kind::kMap ? "map" : "list"));
+  ConfigNode& node = node_at(spot);
+  if (node.kind == Kind::kMap || node.kind == Kind::kList) {
+    return invalid(fmt::format("{} is a {}, and takes no single value", node.subject(),
+                               node.kind == Kind::kMap ? "map" : "list"));
   }
-  node->kind = Kind::kScalar;
-  node->text = value;
-  node->quoted = false;
+  node.kind = Kind::kScalar;
+  node.text = value;
+  node.quoted = false;
+  std::string out;
+  write(*document->root, out);
+  return out + "\n";
+}
+
+Result<std::string> with_map(std::string_view text, const std::string& name, std::string_view path,
+                             std::string_view map) {
+  LH_ASSIGN(const auto document, ConfigDocument::parse(text, name));
+  LH_ASSIGN(const auto replacement, ConfigDocument::parse(map, name));
+  LH_ASSIGN(const Spot spot, spot_of(*document->root, path, true));
+  ConfigNode& node = node_at(spot);
+  node.kind = replacement->root->kind;
+  node.text = std::move(replacement->root->text);
+  node.children = std::move(replacement->root->children);
   std::string out;
   write(*document->root, out);
   return out + "\n";

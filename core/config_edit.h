@@ -16,6 +16,10 @@ namespace longhaul {
 Result<std::string> with_value(std::string_view text, const std::string& name,
                                std::string_view path, std::string_view value);
 
+/// `text` with the map `map`, a text of YAML, in place of whatever stands at `path`.
+Result<std::string> with_map(std::string_view text, const std::string& name, std::string_view path,
+                             std::string_view map);
+
 /// The scalar at `path` as it stands there; empty where there is none.
 Result<std::string> value_at(std::string_view text, const std::string& name, std::string_view path);
 

@@ -2,10 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <limits>
 
 #include "core/config_cursor.h"
+#include "core/config_edit.h"
 #include "core/hash.h"
+#include "core/hugging_face_config.h"
+#include "core/model_text.h"
 
 namespace longhaul {
 namespace {
@@ -26,6 +30,38 @@ int positive(const Cursor& cursor, std::int64_t max, int fallback = 1) {
 void refuse_dropout(const Cursor& at) {
   const Cursor dropout = at.optional("dropout");
   if (dropout.number() != 0) dropout.fail("dropout is always 0 here", "leave `dropout` out");
+}
+
+/// The shape of the model in the folder `from`; empty: the file is wrong already. Only the context
+/// may be given beside it.
+ModelShape read_model_from(const Cursor& at, const std::string& from) {
+  for (const char* const key :
+       {"family", "layers", "width", "heads", "kv_heads", "head_width", "ffn_width", "vocabulary",
+        "tied_embedding", "norm_epsilon", "rope_theta", "rope_scaling"}) {
+    const Cursor given = at.optional(key);
+    if (given.present()) {
+      given.fail(fmt::format("`{}` is what the config.json of `from` says", key),
+                 "leave it out; only `context` may be given, and be less");
+    }
+  }
+  refuse_dropout(at);
+  const Cursor context = at.optional("context");
+  Result<HuggingFaceConfig> config = invalid("");
+  if (!from.empty()) config = load_hugging_face_config(from);
+  if (config) {
+    ModelShape model = config->model;
+    model.context =
+        static_cast<int>(context.integer({.min = 1, .max = model.context}, model.context));
+    return model;
+  }
+  if (const Error& why = config.error(); !why.message.empty()) {
+    const std::string place = why.place.file.empty() ? "" : why.place.text() + ": ";
+    at.key("from").fail(place + why.message, why.hint);
+  }
+  ModelShape nothing;  // but sound, for what the rest of the file is held against
+  nothing.layers = nothing.width = nothing.heads = nothing.kv_heads = nothing.head_width = 1;
+  nothing.ffn_width = nothing.context = nothing.vocabulary = 1;
+  return nothing;
 }
 
 ModelShape read_model(const Cursor& at) {
@@ -56,11 +92,19 @@ ModelShape read_model(const Cursor& at) {
         "change `heads`, or give `head_width`");
   }
   model.head_width = positive(head_width, kMaxWidth, std::max(1, model.width / model.heads));
+  if (model.family == ModelFamily::kLlama && model.head_width % 2 != 0 &&
+      (head_width.present() || model.width % model.heads == 0)) {
+    (head_width.present() ? head_width : at.key("heads"))
+        .fail(
+            fmt::format("rotary positions turn pairs: a head cannot be {} wide", model.head_width),
+            "make it even");
+  }
   const Cursor ffn_width = at.optional("ffn_width");
   if (model.family == ModelFamily::kLlama && !ffn_width.present()) {
     at.fail("a llama model needs `ffn_width` (Hugging Face's intermediate_size)");
   }
   model.ffn_width = positive(ffn_width, kMaxWidth, 4 * model.width);
+  read_model_numbers(at, model);
   refuse_dropout(at);
   return model;
 }
@@ -178,7 +222,19 @@ Result<Job> read_job(ConfigFile file) {
   file.expect_schema("longhaul/job/1");
   const Cursor root = file.root();
   job.name = root.key("name").text();
-  job.model = read_model(root.key("model"));
+  const Cursor model = root.key("model");
+  const Cursor from = model.is_map() ? model.optional("from") : model;
+  if (model.is_map() && from.present()) {
+    const std::filesystem::path folder = std::filesystem::path(file.name()).parent_path();
+    const std::string name = from.text();
+    if (from.is_scalar() && name.empty()) from.fail("the model is a folder, and this names none");
+    if (!name.empty()) job.model_from = (folder / name).lexically_normal().string();
+    job.model = read_model_from(model, job.model_from);
+    // Another model in the folder is another job.
+    job.hash = hash_text(file.text() + model_text(job.model));
+  } else {
+    job.model = read_model(model);
+  }
 
   const Cursor batch = root.key("batch");
   job.global_batch = batch.key("global").integer({.min = 1, .max = 1 << 20}, 1);
@@ -236,6 +292,11 @@ std::string_view name_of(RateDecay decay) {
 Result<Job> load_job(const std::string& path) {
   LH_ASSIGN(ConfigFile file, ConfigFile::load(path));
   return read_job(std::move(file));
+}
+
+Result<std::string> self_contained_text(std::string_view text, const Job& job) {
+  if (job.model_from.empty()) return std::string(text);
+  return with_map(text, "the job", "model", model_text(job.model));
 }
 
 Result<Job> parse_job(std::string_view text, const std::string& name) {

@@ -96,6 +96,7 @@ struct Training {
 struct Job {
   std::string name;
   ModelShape model;
+  std::string model_from;         // folder whose weights a run begins with; empty: fresh ones
   std::int64_t global_batch = 0;  // sequences of one step
   int micro_batch = 0;            // sequences; 0 = the planner chooses
   Precision precision = Precision::kFp16;
@@ -119,9 +120,14 @@ constexpr bool allows(Codec own, bool is_auto, Codec codec) {
   return is_auto ? codec <= own : codec == own;
 }
 
-/// Reads a job file. All errors of the file are reported at once (code kInvalid).
+/// Reads a job file. All errors of the file are reported at once (code kInvalid). Where its model
+/// is
+/// `{from: FOLDER}`, the shape is that of the Hugging Face folder (core/hugging_face_config.h).
 Result<Job> load_job(const std::string& path);
-/// The same from text; `name` stands for the file in messages.
+/// The same from text; `name` stands for the file in messages, and folders are seen from its own.
 Result<Job> parse_job(std::string_view text, const std::string& name);
+/// The text of a job with its model's shape in place of `from`, for those who have not the folder;
+/// the text itself where it has none.
+Result<std::string> self_contained_text(std::string_view text, const Job& job);
 
 }  // namespace longhaul

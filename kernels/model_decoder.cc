@@ -52,6 +52,7 @@ LayerState ModelDecoder::read(std::span<const std::int32_t> tokens) {
                                                 ? weights.position_table
                                                 : weights.position_table.subspan(position),
                           .output = state.input});
+  stage_.rotary_.cover(size_ + static_cast<int>(rows));
   if (stage_.bf16_) round_to_bf16(state.input);
   for (std::size_t layer = 0; layer < weights.layers.size(); ++layer) {
     const LayerPass pass = {.model = model(),

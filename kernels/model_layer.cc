@@ -59,8 +59,8 @@ ops::Rotary<> rotary(const LayerPass& pass, std::span<float> qkv) {
                     .heads = pass.model.heads + pass.model.kv_heads,
                     .head_width = pass.model.head_width,
                     .row_width = attention_shape(pass).qkv_width()},
-          .cosine = pass.rotary.cosine,
-          .sine = pass.rotary.sine,
+          .cosine = pass.rotary.cosine(),
+          .sine = pass.rotary.sine(),
           .qkv = qkv};
 }
 

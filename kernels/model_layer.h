@@ -88,7 +88,7 @@ struct LayerPass {
   std::ptrdiff_t sequences;
   std::ptrdiff_t context;             // rows of a sequence
   std::ptrdiff_t first_position = 0;  // of each sequence
-  const RotaryTable& rotary;
+  const RotaryTable& rotary;          // covers all positions
   LayerTensors weights;
   LayerTensors gradients = {};  // of a backward
 

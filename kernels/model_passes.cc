@@ -38,6 +38,7 @@ void ModelStage::forward(StageBatch& batch) {
                             .output = batch.input()});
     if (bf16_) round_to_bf16(batch.input());
   }
+  if (!batch.layers_.empty()) rotary_.cover(model_.context);
   for (std::size_t layer = 0; layer < batch.layers_.size(); ++layer) {
     layer_forward(layer_pass(batch, layer), batch.layers_[layer], batch.output_of(layer));
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -79,12 +80,30 @@ std::size_t StageBatch::bytes() const {
 
 namespace {
 
+/// Keeps every angle of a rotary table finite.
+bool is_rotary(double theta, const std::optional<RopeScaling>& scaling) {
+  if (!(theta >= 1 && theta <= 1e12)) return false;
+  if (!scaling) return true;
+  return scaling->factor >= 1 && std::isfinite(scaling->factor) && scaling->low_frequency > 0 &&
+         scaling->high_frequency > scaling->low_frequency &&
+         std::isfinite(scaling->high_frequency) && scaling->original_context >= 1;
+}
+
 Result<void> check_shape(const ModelShape& model) {
   for (const int extent : {model.layers, model.width, model.heads, model.kv_heads, model.head_width,
                            model.ffn_width, model.context, model.vocabulary}) {
     if (extent < 1) return invalid("every extent of the model must be at least 1");
   }
+  // What fp32 takes for 0 would leave rows of zeros without a norm.
+  if (!(static_cast<float>(model.norm_epsilon) > 0 && model.norm_epsilon <= 1)) {
+    return invalid(fmt::format("a norm's epsilon cannot be {}", model.norm_epsilon));
+  }
   if (model.family == ModelFamily::kLlama) {
+    if (!is_rotary(model.rope_theta, model.rope_scaling)) {
+      return invalid(
+          "rotary positions need a theta from 1 to 1e12, a factor of at least 1, and a high "
+          "frequency above the low one");
+    }
     if (model.heads % model.kv_heads != 0) {
       return invalid(fmt::format("{} query heads cannot share {} key-value heads evenly",
                                  model.heads, model.kv_heads));
@@ -130,7 +149,7 @@ Result<ModelStage> ModelStage::create(const ModelShape& model, const ModelSlice&
   stage.slice_ = slice;
   stage.bf16_ = precision == Precision::kBf16;
   stage.parameters_ = parameters_of(model, slice);
-  if (slice.end_layer > slice.first_layer) stage.rotary_ = make_rotary_table(model);
+  stage.rotary_ = RotaryTable(model);
   const ModelParameter& last = stage.parameters_.back();
   stage.weights_.assign(last.offset + round_up_to_line(last.size), 0.0f);
   stage.gradients_ = stage.weights_;

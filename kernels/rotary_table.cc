@@ -83,8 +83,9 @@ float scaled(float frequency, const RopeScaling& scaling) {
 }  // namespace
 
 std::vector<float> rotary_frequencies(const ModelShape& model) {
-  const double log_theta = series_log(model.rope_theta);
   std::vector<float> frequencies;
+  if (model.family != ModelFamily::kLlama) return frequencies;
+  const double log_theta = series_log(model.rope_theta);
   for (int i = 0; i + 1 < model.head_width; i += 2) {
     const float exponent = static_cast<float>(i) / static_cast<float>(model.head_width);
     const float frequency = 1.0f / static_cast<float>(series_exp(double{exponent} * log_theta));
@@ -93,19 +94,15 @@ std::vector<float> rotary_frequencies(const ModelShape& model) {
   return frequencies;
 }
 
-RotaryTable make_rotary_table(const ModelShape& model) {
-  RotaryTable table;
-  if (model.family != ModelFamily::kLlama) return table;
-  const std::vector<float> frequencies = rotary_frequencies(model);
-  for (int position = 0; position < model.context; ++position) {
-    for (const float frequency : frequencies) {
-      const float angle = static_cast<float>(position) * frequency;
+void RotaryTable::cover(int positions) {
+  for (; positions_ < positions; ++positions_) {
+    for (const float frequency : frequencies_) {
+      const float angle = static_cast<float>(positions_) * frequency;
       const Turn turn = turn_by(double{angle});
-      table.cosine.push_back(static_cast<float>(turn.cosine));
-      table.sine.push_back(static_cast<float>(turn.sine));
+      cosine_.push_back(static_cast<float>(turn.cosine));
+      sine_.push_back(static_cast<float>(turn.sine));
     }
   }
-  return table;
 }
 
 }  // namespace longhaul

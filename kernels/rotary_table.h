@@ -8,20 +8,32 @@
 // multiplies and adds in a fixed order, never by the C library, and rounded to fp32 once.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "core/job.h"
 
 namespace longhaul {
 
-struct RotaryTable {
-  std::vector<float> cosine;  // [context, head_width / 2]
-  std::vector<float> sine;
-};
-
-/// Of all positions of the context; empty for GPT-2, which has none.
-RotaryTable make_rotary_table(const ModelShape& model);
-/// Angle of each pair between two positions, scaling included. [head_width / 2]
+/// Angle of each pair between two positions, scaling included. [head_width / 2]; empty for GPT-2,
+/// which turns nothing.
 std::vector<float> rotary_frequencies(const ModelShape& model);
+
+class RotaryTable {
+ public:
+  RotaryTable() = default;
+  explicit RotaryTable(const ModelShape& model) : frequencies_(rotary_frequencies(model)) {}
+
+  /// Makes what is missing of the first `positions`. A model may have a context that nobody uses.
+  void cover(int positions);
+  /// Of the positions covered so far: [positions, head_width / 2].
+  std::span<const float> cosine() const { return cosine_; }
+  std::span<const float> sine() const { return sine_; }
+
+ private:
+  std::vector<float> frequencies_;
+  std::vector<float> cosine_, sine_;
+  int positions_ = 0;
+};
 
 }  // namespace longhaul

@@ -44,14 +44,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-std::string upper(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  }
-  return out;
-}
-
 /// One row, or what is wrong with it.
 Result<Place> read_place(std::string_view line) {
   const std::vector<std::string_view> fields = split(line, ',');
@@ -72,7 +64,8 @@ Result<Place> read_place(std::string_view line) {
     return invalid(fmt::format("`{}` is not a provider", place.provider));
   }
   if (place.city.empty()) return invalid("the city is empty");
-  if (place.country.size() != 2 || upper(place.country) != place.country) {
+  const auto is_capital = [](char c) { return c >= 'A' && c <= 'Z'; };
+  if (place.country.size() != 2 || !std::ranges::all_of(place.country, is_capital)) {
     return invalid(fmt::format("`{}` is not a country's two letters", place.country));
   }
   const std::optional<RouteZone> zone = parse_route_zone(fields[kZone]);

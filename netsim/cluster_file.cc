@@ -45,8 +45,9 @@ class ClusterReader {
     topology_.name = root.key("name").text();
     root.optional("description").text();
     read_device_files(root.optional("device_files"));
-    const Cursor network = root.key("network");
     const std::vector<Cursor> sites = root.key("sites").items();
+    // One site needs no links.
+    const Cursor network = sites.size() == 1 ? root.optional("network") : root.key("network");
     if (sites.size() > kMaxSites) {
       root.key("sites").fail(fmt::format("more than {} sites", kMaxSites));
       LH_TRY(file_.finish());

@@ -233,7 +233,7 @@ std::vector<Plan> greedy_plans(const Problem& problem, const Plan& plan, int thr
 
 }  // namespace
 
-JudgedPlan refine(const Problem& problem, JudgedPlan start, const RefinementOptions& options) {
+Refinement refine(const Problem& problem, JudgedPlan start, const RefinementOptions& options) {
   JudgedPlan best = std::move(start);
   Rng rng(options.name, options.seed);
   const int patience = kFailures * std::max(8, best.plan.stages() * best.plan.pipelines());
@@ -274,7 +274,7 @@ JudgedPlan refine(const Problem& problem, JudgedPlan start, const RefinementOpti
     take_better(greedy_plans(problem, best.plan, options.threads), kGreedyGain);
     if (best.plan.family != before || failures < patience) climb(options.transfers);
   }
-  return best;
+  return {std::move(best), transfers};
 }
 
 }  // namespace longhaul

@@ -27,8 +27,12 @@ struct RefinementOptions {
   std::function<bool()> interrupted = {};
 };
 
+struct Refinement {
+  JudgedPlan best;
+  double transfers = 0;  // in all simulations
+};
 /// A plan at least as good as `start` by the problem's goal, from the problem's devices. Where the
 /// plans are small enough for the budget, one that no neighbour improves on.
-JudgedPlan refine(const Problem& problem, JudgedPlan start, const RefinementOptions& options);
+Refinement refine(const Problem& problem, JudgedPlan start, const RefinementOptions& options);
 
 }  // namespace longhaul

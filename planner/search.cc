@@ -512,21 +512,32 @@ class Search {
         chosen.push_back(i);
       }
     }
-    const auto refine_one = [&](std::size_t i, double share) {
+    const auto refine_one = [&](std::size_t i, std::string_view start, double transfers) {
       const auto& [choice, grid] = origins[i];
       const Problem problem(topology_, job_, admitted_of_[choice], options_.goal, options_.rules);
-      result_.judged[i] = refine(problem, std::move(result_.judged[i]),
-                                 {.name = fmt::format("refine {}x{}x{} choice {}", grid.stages,
-                                                      grid.pipelines, grid.micro_batch, choice),
-                                  .seed = options_.seed,
-                                  .threads = options_.threads,
-                                  .transfers = kRefinedTransfers * options_.effort * share,
-                                  .greedy = !options_.rules.expressible.own_depths,
-                                  .interrupted = options_.interrupted});
+      Refinement refined =
+          refine(problem, std::move(result_.judged[i]),
+                 {.name = fmt::format("refine {}x{}x{} choice {}{}", grid.stages, grid.pipelines,
+                                      grid.micro_batch, choice, start),
+                  .seed = options_.seed,
+                  .threads = options_.threads,
+                  .transfers = transfers,
+                  .greedy = !options_.rules.expressible.own_depths,
+                  .interrupted = options_.interrupted});
+      result_.judged[i] = std::move(refined.best);
+      return refined.transfers;
     };
-    const double share = 0.5 / static_cast<double>(kRefined);
-    for (const std::size_t i : chosen) refine_one(i, share);
-    refine_one(*std::min_element(chosen.begin(), chosen.end(), better), 0.5);
+    const double budget = kRefinedTransfers * options_.effort;
+    for (const std::size_t first : chosen) {
+      // What the best plan of a grid leaves, the next ones get: where plans are small, all of them.
+      double left = budget / 2 / static_cast<double>(kRefined);
+      left -= refine_one(first, "", left);
+      for (const std::size_t i : order) {
+        if (i == first || !(origins[i] == origins[first]) || left <= 0) continue;
+        left -= refine_one(i, fmt::format(" start {}", i), left);
+      }
+    }
+    refine_one(*std::min_element(order.begin(), order.end(), better), "", budget / 2);
   }
 
   const JudgedPlan& cheapest() const {

@@ -52,6 +52,8 @@ int bench_clusters_full(int threads);
 /// Training steps of four models on one core against PyTorch (tools/judges; without it: against the
 /// peak alone). Takes a quarter of an hour; quick: without torch.compile.
 int bench_compute(bool quick, int threads);
+/// Speed of the tokenizers on one core, beside Hugging Face's where tools/judges has it.
+int bench_data(bool quick, int threads);
 /// Speed of the CPU kernels on one core.
 int bench_kernels(bool quick, int threads);
 /// Whether emulated runs confirm the simulated order of our plan and the best baseline's, on 10

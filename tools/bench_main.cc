@@ -20,6 +20,7 @@ struct Suite {
 constexpr Suite kSuites[] = {{"cities", longhaul::bench_cities},
                              {"clusters", longhaul::bench_clusters, longhaul::bench_clusters_full},
                              {"compute", longhaul::bench_compute},
+                             {"data", longhaul::bench_data},
                              {"dtfm", longhaul::bench_dtfm},
                              {"fidelity", longhaul::bench_fidelity, longhaul::bench_fidelity_full},
                              {"kernels", longhaul::bench_kernels},

@@ -18,8 +18,10 @@ void add_agent_command(CLI::App& app, int& exit_status);
 void add_cluster_command(CLI::App& app, int& exit_status);
 void add_compare_command(CLI::App& app, int& exit_status);
 void add_data_command(CLI::App& app, int& exit_status);
+void add_eval_command(CLI::App& app, int& exit_status);
 void add_generate_command(CLI::App& app, int& exit_status);
 void add_launch_command(CLI::App& app, int& exit_status);
+void add_model_command(CLI::App& app, int& exit_status);
 void add_plan_command(CLI::App& app, int& exit_status);
 void add_profile_command(CLI::App& app, int& exit_status);
 void add_report_command(CLI::App& app, int& exit_status);
@@ -58,6 +60,7 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
   void show(const std::string& text);
+  bool is_terminal() const { return terminal_; }
 
  private:
   bool terminal_;

@@ -4,25 +4,33 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
-#include <cmath>
+#include <chrono>
+#include <iterator>
 #include <memory>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "executor/data/import_tokens.h"
 #include "executor/data/prepare.h"
-#include "executor/data/token_shard.h"
+#include "executor/data/token_file.h"
 #include "executor/storage/real_storage.h"
 #include "tools/command.h"
+#include "tools/data_inspect.h"
 
 namespace longhaul {
 namespace {
 
 struct PrepareArguments {
   PrepareOptions options;
-  std::string tokenizer = "bytes";
+  std::string field;
+  std::string tokenizer;  // empty: bytes for text, none for tokens
   std::string tables;
+  std::int64_t vocabulary = 0;
+  int threads = 0;  // 0: one a core
   bool by_document = false;
 };
 
@@ -63,99 +71,165 @@ class Spool {
   std::string path_;
 };
 
-std::string part_line(std::string_view name, const DatasetPart& part) {
-  return fmt::format("{:<12}{:>14} tokens {:>14} bytes {:>6} shard{}  {:016x}\n", name, part.tokens,
-                     part.text_bytes, part.shards.size(), part.shards.size() == 1 ? " " : "s",
-                     part.fingerprint);
+/// Says how far a work is and when it will be done.
+class ProgressOfBytes {
+ public:
+  /// `before` of the units were done by an earlier call.
+  void show(std::int64_t done, std::int64_t total, std::int64_t before, const std::string& what) {
+    const auto now = std::chrono::steady_clock::now();
+    const std::int64_t percent = total == 0 ? 100 : done * 100 / total;
+    // A terminal shows one line that changes; elsewhere every line stays.
+    const bool due = isatty(STDERR_FILENO) == 1 ? now - shown_ > std::chrono::milliseconds(200)
+                                                : percent / 10 != percent_shown_ / 10;
+    if (!due && percent_shown_ >= 0) return;
+    const std::chrono::duration<double> elapsed = now - start_;
+    std::string left;
+    if (done > before && done < total && elapsed.count() > 1) {
+      const double seconds =
+          elapsed.count() * static_cast<double>(total - done) / static_cast<double>(done - before);
+      left = fmt::format(", {:.0f} s left", seconds);
+    }
+    line_.show(fmt::format("{} % of {}{}", percent, what, left));
+    percent_shown_ = percent;
+    shown_ = now;
+  }
+
+ private:
+  ProgressLine line_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point shown_ = {};
+  std::int64_t percent_shown_ = -1;
+};
+
+/// The tokenizer that was asked for; null where none was.
+Result<std::unique_ptr<Tokenizer>> find_tokenizer(Storage& storage, const std::string& what,
+                                                  const std::string& tables) {
+  if (!tables.empty()) {
+    if (what != "gpt2") {
+      return invalid("--tables is for --tokenizer gpt2",
+                     "other tokenizers are named by their folder: --tokenizer FOLDER");
+    }
+    return load_gpt2_tokenizer(storage, tables);
+  }
+  if (what.empty()) return nullptr;
+  return load_tokenizer(storage, what);
 }
 
-std::string dataset_table(const Dataset& dataset) {
-  std::string out =
-      fmt::format("tokenizer   {}, vocabulary {}\n", dataset.tokenizer, dataset.vocabulary);
-  out += part_line("train", dataset.train);
-  out += part_line("validation", dataset.validation);
-  if (dataset.bigram_loss && dataset.unigram_loss) {
-    const double bits_per_byte = *dataset.bigram_loss / std::log(2.0) *
-                                 static_cast<double>(dataset.validation.tokens) /
-                                 static_cast<double>(dataset.validation.text_bytes);
-    out += fmt::format(
-        "to beat     {:.4f} nats a validation token: a bigram model ({:.3f} bits a byte; unigrams "
-        "{:.4f})\n",
-        *dataset.bigram_loss, bits_per_byte, *dataset.unigram_loss);
+/// Of nanoGPT's meta.pkl beside a file, or 0.
+std::int64_t vocabulary_beside(Storage& storage, const std::string& file) {
+  const auto bytes = read_text(storage, parent_folder(file) + "/meta.pkl", 16 << 20);
+  return bytes ? vocabulary_in_pickle(*bytes).value_or(0) : 0;
+}
+
+Result<Dataset> prepare_tokens(Storage& storage, const PrepareArguments& arguments,
+                               std::vector<std::string> files, const Tokenizer* tokenizer) {
+  std::int64_t vocabulary = arguments.vocabulary;
+  if (vocabulary == 0 && tokenizer != nullptr) vocabulary = tokenizer->vocabulary();
+  if (vocabulary == 0) vocabulary = vocabulary_beside(storage, files[0]);
+  if (vocabulary == 0) {
+    return invalid(fmt::format("{} holds tokens, and does not say of how many there are", files[0]),
+                   "--tokenizer gpt2 (or the folder of the one that made them), or --vocabulary "
+                   "50257");
   }
-  return out;
+  if (tokenizer != nullptr && tokenizer->vocabulary() > vocabulary) {
+    return invalid(fmt::format("the tokenizer has {} tokens, more than --vocabulary {}",
+                               tokenizer->vocabulary(), vocabulary));
+  }
+  ProgressOfBytes line;
+  const TokenImportOptions options{
+      std::move(files), arguments.options.folder,     vocabulary,
+      tokenizer,        arguments.options.validation, arguments.options.shard_tokens};
+  return import_tokens(storage, options, [&](std::int64_t done, std::int64_t total) {
+    line.show(done, total, 0, fmt::format("{} tokens", total));
+    return InterruptFlag::signal() == 0;
+  });
+}
+
+Result<Dataset> prepare_text(Storage& storage, PrepareArguments& arguments,
+                             const Tokenizer& tokenizer) {
+  PrepareOptions& options = arguments.options;
+  std::unique_ptr<Spool> spool;
+  for (std::string& input : options.inputs.paths) {
+    if (input != "-") continue;
+    if (spool) return invalid("standard input (-) can be read only once");
+    LH_ASSIGN(Spool filled, Spool::of_standard_input(storage, options.folder));
+    spool = std::make_unique<Spool>(std::move(filled));
+    input = spool->path();
+  }
+  if (arguments.vocabulary > 0) return invalid("--vocabulary is for files of tokens");
+  if (!arguments.field.empty()) options.inputs.field = arguments.field;
+  if (arguments.by_document) options.cut = ValidationCut::kDocument;
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  options.threads = arguments.threads > 0 ? arguments.threads : std::max(1, cores);
+  ProgressOfBytes line;
+  return prepare_dataset(storage, options, tokenizer, [&](const PrepareProgress& now) {
+    line.show(now.bytes_done, now.bytes_total, now.bytes_before,
+              fmt::format("{:.1f} MB, {} tokens", static_cast<double>(now.bytes_total) / 1e6,
+                          now.tokens));
+    return InterruptFlag::signal() == 0;
+  });
 }
 
 Result<void> prepare(PrepareArguments arguments) {
   RealStorage storage;
   const InterruptFlag interrupt;
-  std::unique_ptr<Tokenizer> tokenizer;
-  if (arguments.tokenizer == "gpt2") {
-    if (arguments.tables.empty()) {
-      return invalid("GPT-2's tokenizer needs its tables",
-                     "--tables FOLDER with vocab.json and merges.txt (or encoder.json and "
-                     "vocab.bpe)");
+  LH_ASSIGN(std::unique_ptr<Tokenizer> tokenizer,
+            find_tokenizer(storage, arguments.tokenizer, arguments.tables));
+  std::vector<std::string> files;
+  std::string text;
+  for (const std::string& input : arguments.options.inputs.paths) {
+    std::vector<std::string> found;
+    if (input != "-") {
+      LH_ASSIGN(found, find_token_files(storage, input));
     }
-    LH_ASSIGN(tokenizer, load_gpt2_tokenizer(storage, arguments.tables));
+    if (found.empty()) text = input;
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  if (!files.empty() && !text.empty()) {
+    return invalid(fmt::format("{} holds tokens and {} text: give one kind", files[0], text));
+  }
+  Result<Dataset> dataset;
+  if (files.empty()) {
+    if (tokenizer == nullptr) tokenizer = make_byte_tokenizer();
+    dataset = prepare_text(storage, arguments, *tokenizer);
   } else {
-    tokenizer = make_byte_tokenizer();
+    dataset = prepare_tokens(storage, arguments, std::move(files), tokenizer.get());
   }
-  std::unique_ptr<Spool> spool;
-  for (std::string& input : arguments.options.inputs) {
-    if (input != "-") continue;
-    if (spool) return invalid("standard input (-) can be read only once");
-    LH_ASSIGN(Spool filled, Spool::of_standard_input(storage, arguments.options.folder));
-    spool = std::make_unique<Spool>(std::move(filled));
-    input = spool->path();
-  }
-  if (arguments.by_document) arguments.options.cut = ValidationCut::kDocument;
-
-  ProgressLine line;
-  std::int64_t percent_shown = -1;
-  const auto progress = [&](const PrepareProgress& now) {
-    const std::int64_t percent = now.bytes_done * 100 / now.bytes_total;
-    if (percent / 10 != percent_shown / 10 || percent_shown < 0) {
-      line.show(fmt::format("{} % of {:.1f} MB, {} tokens", percent,
-                            static_cast<double>(now.bytes_total) / 1e6, now.tokens));
-      percent_shown = percent;
-    }
-    return InterruptFlag::signal() == 0;
-  };
-  LH_ASSIGN(const Dataset dataset,
-            prepare_dataset(storage, arguments.options, *tokenizer, progress));
-  fmt::print("{}", dataset_table(dataset));
+  if (!dataset) return std::unexpected(std::move(dataset).error());
+  fmt::print("{}", dataset_table(*dataset));
   return {};
 }
 
-/// Shards that came from elsewhere have no dataset.yaml: say what can be read from them.
-Result<void> show_shards(Storage& storage, const std::string& folder) {
-  bool found = false;
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"train"}, std::vector<std::string>{"val", "validation"}}) {
-    LH_ASSIGN(const std::vector<std::string> paths, find_shards(storage, folder, words));
-    if (paths.empty()) continue;
-    found = true;
-    LH_ASSIGN(TokenStream stream, TokenStream::open(storage, paths, kVocabularyMax));
-    LH_ASSIGN(const TokenStream::Scan scan, stream.scan());
-    fmt::print("{:<12}{:>14} tokens {:>6} shard{}  largest id {}  {:016x}\n", words.back(),
-               stream.tokens(), paths.size(), paths.size() == 1 ? " " : "s", scan.largest,
-               scan.fingerprint);
-  }
-  if (!found) {
-    return invalid(fmt::format("{} holds no {} and no shards", folder, kDatasetFile),
-                   "longhaul data prepare TEXT -o FOLDER makes such a folder");
-  }
-  return {};
-}
+struct InspectArguments {
+  InspectOptions options;
+  std::string tokenizer;
+};
 
-Result<void> show(const std::string& folder) {
+Result<void> show(InspectArguments arguments) {
   RealStorage storage;
-  LH_ASSIGN(const EntryKind kind, storage.kind(fmt::format("{}/{}", folder, kDatasetFile)));
-  if (kind == EntryKind::kAbsent) return show_shards(storage, folder);
-  LH_ASSIGN(const Dataset dataset, load_dataset(storage, folder));
-  fmt::print("{}", dataset_table(dataset));
-  LH_TRY(check_part(storage, folder, dataset, dataset.train));
-  return check_part(storage, folder, dataset, dataset.validation);
+  LH_ASSIGN(const auto tokenizer, find_tokenizer(storage, arguments.tokenizer, ""));
+  arguments.options.tokenizer = tokenizer.get();
+  LH_ASSIGN(const std::string text, show_data(storage, arguments.options));
+  fmt::print("{}", text);
+  return {};
+}
+
+Result<void> check(InspectArguments arguments) {
+  RealStorage storage;
+  LH_ASSIGN(const auto tokenizer, find_tokenizer(storage, arguments.tokenizer, ""));
+  arguments.options.tokenizer = tokenizer.get();
+  LH_ASSIGN(DataCheck check, check_data(storage, arguments.options));
+  if (check.problems.empty()) {
+    fmt::print("good: {} tokens in {} file{}, the largest id is {}\n", check.tokens, check.files,
+               check.files == 1 ? "" : "s", check.largest);
+    return {};
+  }
+  // All at once; the data was read, and the answer is that it is not good.
+  Error error = std::move(check.problems.front());
+  error.code = ErrorCode::kInfeasible;
+  error.others.assign(std::make_move_iterator(check.problems.begin() + 1),
+                      std::make_move_iterator(check.problems.end()));
+  return std::unexpected(std::move(error));
 }
 
 int exit_status_of(const Result<void>& result) {
@@ -170,15 +244,23 @@ void add_prepare(CLI::App& data, int& exit_status) {
   const auto arguments = std::make_shared<PrepareArguments>();  // owned by the callback below
   PrepareOptions& options = arguments->options;
   prepare_app
-      ->add_option("input", options.inputs, "text files, one text in this order; - for stdin")
+      ->add_option("input", options.inputs.paths,
+                   "text, JSON lines, or folders of them; - for stdin. Or files of tokens "
+                   "(.bin, .idx) of nanoGPT, llm.c or Megatron")
       ->required();
   prepare_app->add_option("-o,--output", options.folder, "folder for the shards")->required();
-  prepare_app->add_option("--tokenizer", arguments->tokenizer, "bytes or gpt2")
-      ->check(CLI::IsMember({"bytes", "gpt2"}))
-      ->capture_default_str();
+  prepare_app->add_option("--tokenizer", arguments->tokenizer,
+                          "bytes, gpt2, a tokenizer.json, or a folder with one (default: bytes)");
   prepare_app->add_option("--tables", arguments->tables,
                           "folder with GPT-2's vocabulary and merges");
-  prepare_app->add_option("--validation", options.validation, "part of the text, from its end")
+  prepare_app->add_option("--field", arguments->field,
+                          "inputs are JSON lines, and this field has the text (default: files "
+                          "named .jsonl are, and it is `text`)");
+  prepare_app
+      ->add_option("--suffix", options.inputs.suffixes, "files of a folder that are read, by name")
+      ->delimiter(',')
+      ->capture_default_str();
+  prepare_app->add_option("--validation", options.validation, "part of the data, from its end")
       ->check(CLI::Range(0.0, 0.999))
       ->check(not_a_number)
       ->capture_default_str();
@@ -187,8 +269,29 @@ void add_prepare(CLI::App& data, int& exit_status) {
   prepare_app->add_option("--shard-tokens", options.shard_tokens, "tokens of a shard at most")
       ->check(CLI::Range(std::int64_t{1}, kShardTokensMax))
       ->capture_default_str();
+  prepare_app
+      ->add_option("--vocabulary", arguments->vocabulary,
+                   "for files of tokens: ids are below this (default: the tokenizer's)")
+      ->check(CLI::Range(std::int64_t{1}, kVocabularyMax));
+  prepare_app
+      ->add_option("--threads", arguments->threads, "threads that encode (default: one a core)")
+      ->check(CLI::Range(1, 256));
   prepare_app->callback(
       [arguments, &exit_status] { exit_status = exit_status_of(prepare(*arguments)); });
+}
+
+void add_inspect(CLI::App& data, const std::string& name, const std::string& what,
+                 Result<void> (*run)(InspectArguments), int& exit_status) {
+  CLI::App* app = data.add_subcommand(name, what);
+  const auto arguments = std::make_shared<InspectArguments>();  // owned by the callback below
+  app->add_option("path", arguments->options.path,
+                  "folder that `data prepare` wrote, or token files (.bin, .idx) of others")
+      ->required();
+  app->add_option("--tokenizer", arguments->tokenizer, "of token files of others; see prepare");
+  app->add_option("--vocabulary", arguments->options.vocabulary,
+                  "of token files of others: ids are below this")
+      ->check(CLI::Range(std::int64_t{1}, kVocabularyMax));
+  app->callback([arguments, run, &exit_status] { exit_status = exit_status_of(run(*arguments)); });
 }
 
 }  // namespace
@@ -197,11 +300,9 @@ void add_data_command(CLI::App& app, int& exit_status) {
   CLI::App* data = app.add_subcommand("data", "prepare text for training and look at token shards");
   data->require_subcommand(1);
   add_prepare(*data, exit_status);
-  CLI::App* show_app =
-      data->add_subcommand("show", "print what a folder of shards holds; checks it");
-  const auto folder = std::make_shared<std::string>();  // owned by the callback below
-  show_app->add_option("folder", *folder, "folder with shards")->required();
-  show_app->callback([folder, &exit_status] { exit_status = exit_status_of(show(*folder)); });
+  add_inspect(*data, "show", "print what a folder or file of tokens holds", show, exit_status);
+  add_inspect(*data, "check", "read all of it and name everything that is wrong", check,
+              exit_status);
 }
 
 }  // namespace longhaul

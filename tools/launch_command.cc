@@ -1,13 +1,14 @@
 // `longhaul launch`: carries a plan out. This process is the run's coordinator; workers are started
 // by agents, on this machine or on the plan's nodes.
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -19,14 +20,19 @@
 #include "executor/emulation/emulated_transport.h"
 #include "executor/launch/rendezvous.h"
 #include "executor/launch/uv_process_host.h"
+#include "executor/metrics/http_server.h"
 #include "executor/run/run_coordinator.h"
 #include "executor/storage/real_storage.h"
+#include "executor/transport/address.h"
 #include "executor/transport/asio_transport.h"
 #include "kernels/cpu/cpu_compute_queue.h"
 #include "tools/command.h"
 #include "tools/join_file.h"
+#include "tools/launch_model.h"
 #include "tools/launch_setup.h"
 #include "tools/run_folder.h"
+#include "tools/run_logs.h"
+#include "tools/run_metrics.h"
 #include "tools/run_report.h"
 #include "tools/tables.h"
 
@@ -46,6 +52,7 @@ struct Options {
   std::string name;
   std::string runs = "runs";
   std::string resume;  // a run's folder
+  std::string from;    // a model's; empty: what the job says
   bool emulate = false;
   bool local = false;
   bool insecure = false;
@@ -53,6 +60,7 @@ struct Options {
   double wait_s = 600;
   std::uint64_t steps = 0;
   int cores = 0;
+  std::string metrics;  // where they are served; empty: nowhere
 };
 
 std::string random_text() {
@@ -60,26 +68,21 @@ std::string random_text() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-/// `HOST:PORT` without the port, and without the brackets of an IPv6 address.
-std::string host_of(const std::string& address) {
-  std::string host = address.substr(0, address.rfind(':'));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return host;
-}
-
-/// No name but `localhost` is: what it means is decided elsewhere.
-bool is_loopback(const std::string& address) {
-  const std::string host = host_of(address);
-  in_addr ip{};
-  if (inet_pton(AF_INET, host.c_str(), &ip) == 1) return ntohl(ip.s_addr) >> 24 == 127;
-  return host == "localhost" || host == "::1";
-}
-
 /// The address to dial for one that may stand for all of this machine's.
 std::string dialled_address(const std::string& address) {
-  const std::string host = host_of(address);
+  const std::string host = host_of_address(address);
   if (host != "0.0.0.0" && host != "::") return address;
   return "THIS_MACHINE" + address.substr(address.rfind(':'));
+}
+
+/// `PORT` alone is one of this machine's own.
+std::string metrics_address(const std::string& text) {
+  const bool is_port = text.find_first_not_of("0123456789") == std::string::npos;
+  return is_port ? "127.0.0.1:" + text : text;
+}
+
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 /// The memory that the workers of an emulation share. It has a name for an instant only, so that
@@ -127,6 +130,7 @@ class LaunchProcess {
     queue_ = nullptr;
     if (listener_) listener_->close();
     listener_ = nullptr;
+    metrics_server_ = nullptr;
     transport_ = nullptr;
     return status;
   }
@@ -137,6 +141,7 @@ class LaunchProcess {
     LH_TRY(prepare_emulation());
     LH_TRY(open_transport());
     LH_TRY(write_inputs());
+    LH_TRY(import_weights());
     LH_TRY(start());
     runtime_.run();
     return finish();
@@ -149,6 +154,7 @@ class LaunchProcess {
       return invalid("where do the plan's nodes reach this machine?",
                      "give --listen HOST:PORT; or --emulate or --local to run all workers here");
     }
+    LH_TRY(serve_metrics());
     say(fmt::format("reading {} and what it names", options_.plan));
     Result<LaunchPlan> plan = load_launch_plan(*storage_, options_.plan);
     if (!plan) {
@@ -174,13 +180,57 @@ class LaunchProcess {
     LH_ASSIGN(PreparedRun prepared, prepare_run(*storage_, plan_, run_folder_.id(), spec_options));
     for (const Error& refused : prepared.refused) say("not used: " + refused.text());
     spec_ = std::move(prepared.spec);
+    if (!is_resumed) {
+      LH_ASSIGN(source_, open_first_model(*storage_, plan_, options_.from));
+      if (source_) {
+        for (const std::string& note : source_->notes) say("note: " + note);
+      }
+    }
     LH_TRY(open_data());
+    RunMetrics::Options about = {
+        fs::path(folder_).filename(), unix_start_, runtime_.loop().now(), {}};
+    for (const Site& site : plan_.topology.sites) about.sites.push_back(site.name);
+    metrics_.emplace(spec_, std::move(about));
     say(fmt::format("run {}: {} x {} workers (pipelines x stages), steps {} to {}", folder_,
                     spec_.plan.pipelines(), spec_.plan.stages(), spec_.first_step + 1,
                     spec_.last_step));
     for (const auto& [name, text] : shown_choices(plan_.file.plan, plan_.topology, plan_.job)) {
       say(fmt::format("{}: {}", name, text));
     }
+    return {};
+  }
+
+  /// The port is taken first of all, the page is there when the loop runs.
+  Result<void> serve_metrics() {
+    if (options_.metrics.empty()) return {};
+    const std::string address = metrics_address(options_.metrics);
+    auto server =
+        HttpServer::listen(runtime_, address, "/metrics", [this](std::string_view accept) {
+          const MetricFormat format = metric_format_for(accept);
+          return HttpPage{std::string(content_type_of(format)), metrics_->text(format)};
+        });
+    if (!server) {
+      const bool is_wrong = server.error().code == ErrorCode::kInvalid;
+      server.error().hint = is_wrong ? "--metrics 9400, or --metrics HOST:9400"
+                                     : "give --metrics another port, or 0 for any that is free";
+      return within("--metrics", std::move(server).error());
+    }
+    metrics_server_ = *std::move(server);
+    say(fmt::format("metrics: http://{}/metrics", metrics_server_->address()));
+    if (!is_loopback_address(address)) {
+      say("warning: the metrics are open to all who can reach this address");
+    }
+    return {};
+  }
+
+  /// What the workers resume from, where the run begins with somebody's weights.
+  Result<void> import_weights() {
+    if (!options_.resume.empty()) return {};
+    LH_TRY(keep_companions(*storage_, source_, spec_.data_folder, folder_));
+    if (!source_) return {};
+    say(fmt::format("copying the weights of {}", source_->path));
+    LH_ASSIGN(spec_.resume, import_first_model(*storage_, *source_, spec_, folder_));
+    source_.reset();
     return {};
   }
 
@@ -223,12 +273,20 @@ class LaunchProcess {
     const std::string suffix = spec_.term == 1 ? "" : fmt::format("-term-{}", spec_.term);
     const std::string plan_path = folder_ + "/plan" + suffix + ".yaml";
     const std::string job_path = folder_ + "/job" + suffix + ".yaml";
-    LH_TRY(write_file(*storage_, job_path, plan_.job_text));
+    LH_TRY(write_file(*storage_, job_path, spec_.job_text));
     PlanFile copy = plan_.file;
     copy.job_path = path_from(plan_path, plan_.job_path);
     copy.cluster_path = path_from(plan_path, resolve_from(options_.plan, plan_.file.cluster_path));
     LH_TRY(write_file(*storage_, plan_path, plan_text(copy, plan_.topology, plan_.job)));
-    LH_ASSIGN(metrics_, storage_->extend(folder_ + "/metrics.jsonl"));
+    std::array<char, 256> host{};
+    if (gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
+    LH_ASSIGN(RunLogs logs, RunLogs::open(*storage_, {.folder = folder_,
+                                                      .host = host.data(),
+                                                      .term = spec_.term,
+                                                      .first_step = spec_.first_step,
+                                                      .unix_start = unix_start_,
+                                                      .now = runtime_.loop().now()}));
+    logs_.emplace(std::move(logs));
     return {};
   }
 
@@ -238,8 +296,8 @@ class LaunchProcess {
 
   Result<void> open_transport() {
     const std::string address = options_.listen.empty() ? "127.0.0.1:0" : options_.listen;
-    const bool is_secure = !is_loopback(address) && !options_.insecure;
-    if (!is_loopback(address) && options_.insecure) {
+    const bool is_secure = !is_loopback_address(address) && !options_.insecure;
+    if (!is_loopback_address(address) && options_.insecure) {
       say("warning: --insecure: whoever can read or change the traffic between the nodes can read "
           "or change the model and the data");
     }
@@ -377,6 +435,7 @@ class LaunchProcess {
   }
 
   void show_rendezvous(const RendezvousProgress& at) {
+    metrics_->set_connected(at.listening);
     if (!at.trouble.empty()) return say("turned away: " + at.trouble);
     if (at.missing.empty()) {
       progress_->show(fmt::format("{} of {} workers are ready", at.listening, at.workers));
@@ -393,6 +452,7 @@ class LaunchProcess {
   void joined(Result<std::unique_ptr<TransportMesh>> mesh) {
     if (!mesh) return give_up(mesh.error());
     mesh_ = std::move(*mesh);
+    metrics_->set_connected(spec_.cells());
     report_.emplace(RunReportInputs{spec_, plan_.topology, plan_.file.plan, plan_.predicted,
                                     plan_.dataset.bigram_loss, isatty(STDERR_FILENO) == 1,
                                     runtime_.loop().now()});
@@ -413,17 +473,17 @@ class LaunchProcess {
       show_progress();
     };
     context.hooks.validated = [this](std::uint64_t step, double loss) {
-      report_->validated(step, loss);
+      report_->validated(step, loss, runtime_.loop().now());
       progress_->show(fmt::format("step {}  validation loss {:.4f}", step, loss));
-      write_metrics();
+      tell_records();
     };
     context.hooks.kept = [this](const CheckpointManifest& manifest) {
-      report_->kept(manifest.id);
-      write_metrics();
+      report_->kept(manifest.id, runtime_.loop().now());
+      tell_records();
     };
     context.hooks.measured = [this](int cell, const Measured& measured) {
       report_->measured(cell, measured);
-      write_metrics();
+      tell_records();
     };
     context.hooks.times = [this](int cell, const Times& times) { report_->times(cell, times); };
     context.hooks.ended = [this](const RunEnding& ending) { ended(ending); };
@@ -438,19 +498,18 @@ class LaunchProcess {
   }
 
   /// A log that cannot be written does not stop a run that could.
-  void write_metrics() {
-    const std::string lines = report_->take_metrics();
-    if (lines.empty() || !metrics_) return;
-    if (const auto written = metrics_->append(std::as_bytes(std::span(lines))); !written) {
-      say(written.error().text());
-      metrics_ = nullptr;
+  void tell_records() {
+    for (const RunRecord& record : report_->take_records()) {
+      metrics_->record(record);
+      if (const auto written = logs_->write(record); !written) say(written.error().text());
     }
   }
 
   void ended(const RunEnding& ending) {
     ending_ = ending;
+    metrics_->set_connected(0);
     report_->ended();
-    write_metrics();
+    tell_records();
     // At once: to end what hangs may take a while.
     if (!ending.ending.clean()) say(ending.ending.text());
     // Workers end when the coordinator lets go of them.
@@ -521,7 +580,6 @@ class LaunchProcess {
       fmt::print("checkpoint  {}/{}\n", checkpoints_root(folder_),
                  folder_name(*ending_->checkpoint));
     }
-    fmt::print("timeline    {}/timeline.json\nrun         {}\n", folder_, folder_);
     std::fflush(stdout);
 
     bool has_failed = false;
@@ -529,6 +587,16 @@ class LaunchProcess {
       fmt::print(stderr, "{}\n", error.text());
       has_failed = true;
     };
+    if (ending.clean() && ending.committed == spec_.last_step && ending_->checkpoint) {
+      const auto written = write_finished_model(*storage_, folder_, *ending_->checkpoint);
+      if (written) {
+        fmt::print("model       {}\n", *written);
+      } else {
+        tell(written.error());
+      }
+    }
+    fmt::print("timeline    {}/timeline.json\nrun         {}\n", folder_, folder_);
+    std::fflush(stdout);
     if (ending_->checkpoint_error) tell(*ending_->checkpoint_error);
     const auto timeline = write_file(*storage_, folder_ + "/timeline.json", report_->timeline());
     if (!timeline) tell(timeline.error());
@@ -573,6 +641,7 @@ class LaunchProcess {
     if (!options_.listen.empty()) command += " --listen " + options_.listen;
     if (options_.insecure) command += " --insecure";
     if (options_.steps > 0) command += fmt::format(" --steps {}", options_.steps);
+    if (!options_.metrics.empty()) command += " --metrics " + options_.metrics;
     return command;
   }
 
@@ -588,10 +657,14 @@ class LaunchProcess {
   RunFolder run_folder_;
   std::string folder_;  // its path
   RunSpec spec_;
+  std::optional<ModelSource> source_;  // of the first weights, until they are imported
   std::unique_ptr<SequenceSource> train_, validation_;
   SharedMemory memory_;
-  std::unique_ptr<WritableFile> metrics_;
   AsioRuntime runtime_;
+  const double unix_start_ = unix_seconds() - runtime_.loop().now().value();  // of the loop's clock
+  std::optional<RunMetrics> metrics_;
+  std::unique_ptr<HttpServer> metrics_server_;
+  std::optional<RunLogs> logs_;
   std::optional<JobAuthority> authority_;
   JoinFile join_;
   std::unique_ptr<Transport> transport_;
@@ -625,6 +698,12 @@ void add_launch_command(CLI::App& app, int& exit_status) {
                    "go on with the run in this folder, from its newest checkpoint; the plan may "
                    "be another one")
       ->excludes(name);
+  command
+      ->add_option(
+          "--from", options->from,
+          "begin with the weights of this model: a Hugging Face folder, a run, a "
+          "checkpoint or a model file of llm.c; else those that the job names, or fresh ones")
+      ->excludes("--resume");
   CLI::Option* emulate = command->add_flag(
       "--emulate", options->emulate,
       "run all workers on this machine, with the links and at the speed of the plan's devices");
@@ -641,6 +720,8 @@ void add_launch_command(CLI::App& app, int& exit_status) {
   command->add_option("--cores", options->cores, "of this machine to use with --emulate; else all")
       ->check(CLI::Range(1, 1024))
       ->needs(emulate);
+  command->add_option("--metrics", options->metrics,
+                      "[HOST:]PORT that serves /metrics to Prometheus; port 0 is any that is free");
   command->footer(
       "One of --emulate, --local and --listen says where the workers run. With --listen, start\n"
       "`longhaul agent` on each node of the plan; the traffic between them is encrypted.\n"

@@ -64,14 +64,7 @@ Result<std::vector<Error>> resume(Storage& storage, const LaunchPlan& plan,
                   "start the run without --resume, under another --name");
   }
   const CheckpointManifest& manifest = *found.newest;
-  const ModelShape& model = plan.job.model;
-  const auto same = [](const ModelShape& a, const ModelShape& b) {
-    return a.family == b.family && a.layers == b.layers && a.width == b.width &&
-           a.heads == b.heads && a.head_width == b.head_width && a.ffn_width == b.ffn_width &&
-           a.context == b.context && a.vocabulary == b.vocabulary &&
-           a.tied_embedding == b.tied_embedding;
-  };
-  if (!same(manifest.model, model)) {
+  if (manifest.model != plan.job.model) {
     return invalid(fmt::format("the checkpoint {} is of another model than {}",
                                folder_name(manifest.id), plan.job_path));
   }
@@ -160,7 +153,7 @@ Result<PreparedRun> prepare_run(Storage& storage, const LaunchPlan& plan, std::u
   PreparedRun prepared;
   RunSpec& spec = prepared.spec;
   spec.id = id;
-  spec.job_text = plan.job_text;
+  LH_ASSIGN(spec.job_text, self_contained_text(plan.job_text, plan.job));
   spec.job = plan.job;
   spec.plan = plan.file.plan;
   const int site = plan.file.plan.coordinator_site;

@@ -25,11 +25,13 @@ int main(int argc, char** argv) {
   longhaul::add_cluster_command(app, exit_status);
   longhaul::add_trace_command(app, exit_status);
   longhaul::add_data_command(app, exit_status);
+  longhaul::add_model_command(app, exit_status);
   longhaul::add_launch_command(app, exit_status);
   longhaul::add_compare_command(app, exit_status);
   longhaul::add_report_command(app, exit_status);
   longhaul::add_agent_command(app, exit_status);
   longhaul::add_generate_command(app, exit_status);
+  longhaul::add_eval_command(app, exit_status);
   longhaul::add_worker_command(app, exit_status);
   try {
     // CLI11 takes the arguments from the back.

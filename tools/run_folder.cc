@@ -88,4 +88,16 @@ Result<void> RunFolder::hold() {
                 "wait until it has ended, or end it");
 }
 
+Result<std::optional<std::string>> data_of_run(Storage& storage, const std::string& path) {
+  const std::string file = path + "/run.json";
+  LH_ASSIGN(const EntryKind kind, storage.kind(file));
+  if (kind != EntryKind::kFile) return std::optional<std::string>();
+  LH_ASSIGN(const std::string text, read_text(storage, file, 1 << 20));
+  try {
+    return nlohmann::json::parse(text).at("data").get<std::string>();
+  } catch (const nlohmann::json::exception&) {
+    return invalid(fmt::format("{} cannot be read", file), "give --data FOLDER");
+  }
+}
+
 }  // namespace longhaul

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/result.h"
@@ -41,5 +42,9 @@ class RunFolder {
   std::uint64_t id_ = 0;
   int held_ = -1;  // a descriptor, locked
 };
+
+/// The data folder that run.json names; none where `path` has no run.json. kInvalid: one that
+/// cannot be read.
+Result<std::optional<std::string>> data_of_run(Storage& storage, const std::string& path);
 
 }  // namespace longhaul

@@ -4,19 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "core/median.h"
 #include "core/model_math.h"
 #include "core/quantity.h"
 #include "core/schedule.h"
+#include "executor/run/run_data.h"
 #include "netsim/timeline.h"
 #include "tools/tables.h"
 
 namespace longhaul {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t kWarmUpSteps = 2;
 constexpr std::size_t kRecentSteps = 8;
@@ -38,53 +36,15 @@ std::vector<double> last_of(const std::vector<double>& values, std::size_t count
   return {values.begin() + static_cast<std::ptrdiff_t>(first), values.end()};
 }
 
-/// "523", "5.2k", "1.3M".
-std::string count_text(double value) {
-  if (value >= 1e6) return fmt::format("{:.1f}M", value / 1e6);
-  if (value >= 1e3) return fmt::format("{:.1f}k", value / 1e3);
-  return fmt::format(fmt::runtime(value >= 10 ? "{:.0f}" : "{:.1f}"), value);
-}
-
 std::string byte_rate_text(double rate) {
   if (rate >= 1e9) return fmt::format("{:.1f} GB/s", rate / 1e9);
   if (rate >= 1e6) return fmt::format("{:.1f} MB/s", rate / 1e6);
   return fmt::format("{:.1f} kB/s", rate / 1e3);
 }
 
-/// "45 s", "2 min 10 s", "3 h 5 min", "2 d 4 h".
-std::string time_left_text(double seconds) {
-  // A time that is longer than a person waits is as good as any other.
-  const auto s = static_cast<std::int64_t>(std::llround(std::min(seconds, 1e9)));
-  if (s < 60) return fmt::format("{} s", s);
-  if (s < 3600) return fmt::format("{} min {} s", s / 60, s % 60);
-  if (s < 86400) return fmt::format("{} h {} min", s / 3600, s / 60 % 60);
-  return fmt::format("{} d {} h", s / 86400, s / 3600 % 24);
-}
-
-std::string line_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-Json number(const std::optional<double>& value) {
-  return finite(value) ? Json(*value) : Json(nullptr);
-}
-
 }  // namespace
 
 // ---- what is added up
-
-RunReport::Parts& RunReport::Parts::operator+=(const Parts& other) {
-  compute += other.compute;
-  wait += other.wait;
-  reduce += other.reduce;
-  commit += other.commit;
-  update += other.update;
-  return *this;
-}
-
-RunReport::Parts RunReport::Parts::operator/(double divisor) const {
-  return {compute / divisor, wait / divisor, reduce / divisor, commit / divisor, update / divisor};
-}
 
 RunReport::Traffic& RunReport::Traffic::operator+=(const Traffic& other) {
   sent += other.sent;
@@ -134,9 +94,11 @@ bool RunReport::is_typical(std::uint64_t step) const {
 void RunReport::committed(const JournalEntry& entry, Seconds now) {
   Step step;
   step.entry = entry;
+  step.when = now;
   step.time_s = run_seconds((now - in_.start).value());
   step.parts.resize(static_cast<std::size_t>(cells_));
   step.has_told.resize(static_cast<std::size_t>(cells_));
+  step.sent.resize(static_cast<std::size_t>(cells_));
   if (last_ && now > last_commit_) {
     step.step_s = run_seconds((now - last_commit_).value());
     step.is_typical = is_typical(entry.step);
@@ -152,17 +114,17 @@ void RunReport::committed(const JournalEntry& entry, Seconds now) {
   is_saving_ = is_saving_ || saves_after(in_.spec, entry.step + 1);
   was_saving_ = is_saving_;
   open_[entry.step] = std::move(step);
-  write_steps(false);
+  record_steps(false);
 }
 
-void RunReport::validated(std::uint64_t steps_done, double loss) {
+void RunReport::validated(std::uint64_t steps_done, double loss, Seconds now) {
   validation_loss_ = loss;
-  metrics_ += line_of({{"step", steps_done}, {"validation_loss", number(loss)}});
+  records_.push_back(ValidationRecord{steps_done, loss, now});
 }
 
-void RunReport::kept(const CheckpointId& checkpoint) {
+void RunReport::kept(const CheckpointId& checkpoint, Seconds now) {
   is_saving_ = false;
-  metrics_ += line_of({{"step", checkpoint.step}, {"checkpoint", folder_name(checkpoint)}});
+  records_.push_back(CheckpointRecord{checkpoint, now});
 }
 
 void RunReport::measured(int cell, const Measured& measured) {
@@ -184,13 +146,16 @@ void RunReport::measured(int cell, const Measured& measured) {
   if (step.has_told[static_cast<std::size_t>(cell)]) return;
   step.has_told[static_cast<std::size_t>(cell)] = true;
   for (const auto& [pair, traffic] : links) step.links[pair] += traffic;
+  for (const Measured::Sent& sent : measured.sent) {
+    step.sent[static_cast<std::size_t>(cell)] += sent.bytes;
+  }
   const Parts parts =
       Parts{measured.compute, measured.wait, measured.reduce, measured.commit, measured.update} /
       dilation_;
   const bool is_finite =
       std::isfinite(parts.compute + parts.wait + parts.reduce + parts.commit + parts.update);
   if (is_finite) step.parts[static_cast<std::size_t>(cell)] = parts;
-  write_steps(false);
+  record_steps(false);
 }
 
 void RunReport::times(int cell, const Times& times) {
@@ -199,51 +164,45 @@ void RunReport::times(int cell, const Times& times) {
 }
 
 void RunReport::ended() {
-  write_steps(true);
+  record_steps(true);
 }
 
-// ---- metrics
+// ---- records
 
 /// In the order of the steps: one that is not due holds up those after it.
-void RunReport::write_steps(bool all) {
+void RunReport::record_steps(bool all) {
   while (!open_.empty()) {
     const auto& [number, step] = *open_.begin();
     if (!all && !step.is_complete() && number + 2 > last_->step) return;
-    write_step(step);
+    records_.push_back(record_of(step));
     if (step.is_typical) count_typical(step);
     open_.erase(open_.begin());
   }
 }
 
-void RunReport::write_step(const Step& step) {
-  const std::optional<Parts> parts = step.mean_parts();
-  const auto part = [&](double Parts::* which) { return parts ? Json((*parts).*which) : Json(); };
-  Json json;
-  json["step"] = step.entry.step;
-  json["loss"] = number(step.entry.loss);
-  json["norm"] = number(step.entry.norm);
-  json["learning_rate"] = rates_of(in_.spec).rate(step.entry.step);
-  json["decision"] = name_of(step.entry.decision);
-  json["time_s"] = step.time_s;
-  json["step_s"] = number(step.step_s);
-  json["tokens_per_s"] = step.step_s ? Json(in_.spec.job.tokens_per_step() / *step.step_s) : Json();
-  json["links"] = Json::array();
+StepRecord RunReport::record_of(const Step& step) const {
+  const std::uint64_t number = step.entry.step;
+  StepRecord record;
+  record.entry = step.entry;
+  record.when = step.when;
+  record.learning_rate = rates_of(in_.spec).rate(number);
+  record.time_s = step.time_s;
+  record.step_s = step.step_s;
+  if (step.step_s) record.tokens_per_s = in_.spec.job.tokens_per_step() / *step.step_s;
+  record.tokens_seen = targets_before(in_.spec, number + 1);
+  record.tokens = record.tokens_seen - targets_before(in_.spec, number);
   for (const auto& [pair, traffic] : step.links) {
-    json["links"].push_back({{"from", site_name(pair.first)},
-                             {"to", site_name(pair.second)},
-                             {"bytes_sent", static_cast<std::uint64_t>(traffic.sent)},
-                             {"bytes_raw", static_cast<std::uint64_t>(traffic.raw)}});
+    record.links.push_back({site_name(pair.first), site_name(pair.second),
+                            static_cast<std::uint64_t>(traffic.sent),
+                            static_cast<std::uint64_t>(traffic.raw)});
   }
-  json["compute"] = part(&Parts::compute);
-  json["wait"] = part(&Parts::wait);
-  json["reduce"] = part(&Parts::reduce);
-  json["commit"] = part(&Parts::commit);
-  json["update"] = part(&Parts::update);
-  metrics_ += line_of(json);
+  record.bytes_by_cell = step.sent;
+  record.parts = step.mean_parts();
+  return record;
 }
 
-std::string RunReport::take_metrics() {
-  return std::exchange(metrics_, {});
+std::vector<RunRecord> RunReport::take_records() {
+  return std::exchange(records_, {});
 }
 
 void RunReport::count_typical(const Step& step) {

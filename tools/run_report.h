@@ -1,7 +1,7 @@
 // Watching a run: what the hooks of its coordinator tell (executor/run/run_coordinator.h) becomes
-// lines of progress, lines of metrics.jsonl, a timeline of the measured step beside the simulated
-// one, and what was measured against what was predicted. It prints and writes nothing itself, and
-// reads no clock.
+// lines of progress, records of steps (run_record.h), a timeline of the measured step beside the
+// simulated one, and what was measured against what was predicted. It prints and writes nothing
+// itself, and reads no clock.
 //
 // Times. All that is printed and written is the run's own time: emulated time where the run is
 // emulated, which is the wall's divided by the dilation. Only the time that is left (ETA) is the
@@ -31,6 +31,7 @@
 #include "executor/control/messages.h"
 #include "executor/run/run_spec.h"
 #include "netsim/step_simulation.h"
+#include "tools/run_record.h"
 #include "tools/run_result.h"
 
 namespace longhaul {
@@ -52,8 +53,8 @@ class RunReport {
   // ---- from the hooks; `now` is wall time
 
   void committed(const JournalEntry& entry, Seconds now);
-  void validated(std::uint64_t steps_done, double loss);
-  void kept(const CheckpointId& checkpoint);
+  void validated(std::uint64_t steps_done, double loss, Seconds now);
+  void kept(const CheckpointId& checkpoint, Seconds now);
   void measured(int cell, const Measured& measured);
   void times(int cell, const Times& times);
   /// What has not come by now will not.
@@ -69,14 +70,9 @@ class RunReport {
   /// 10 s`, without what is not known yet. Rates are of the last typical steps. Exposed
   /// communication is the share of a step in which a device neither computes nor updates.
   std::string progress_line() const;
-  /// Lines of metrics.jsonl that are new since the last call; may be empty. A step has its line
-  /// when all workers have told its times, or when the second step after it is committed.
-  /// {"step","loss","norm","learning_rate","decision","time_s","step_s","tokens_per_s","links":
-  /// [{"from","to","bytes_sent","bytes_raw"}],"compute","wait","reduce","commit","update"}: `step`
-  /// counts from 0, `time_s` is since the start, the last five are seconds as in Measured, means of
-  /// the workers that told theirs; what is not known is null. {"step","validation_loss"} and
-  /// {"step","checkpoint"} count the steps done.
-  std::string take_metrics();
+  /// What is new since the last call; may be empty. A step has its record when all workers have
+  /// told its times, or when the second step after it is committed.
+  std::vector<RunRecord> take_records();
 
   // ---- when it has ended
 
@@ -89,11 +85,7 @@ class RunReport {
   RunResult result(std::optional<double> late_fraction) const;
 
  private:
-  struct Parts {
-    double compute = 0, wait = 0, reduce = 0, commit = 0, update = 0;  // s
-    Parts& operator+=(const Parts& other);
-    Parts operator/(double divisor) const;
-  };
+  using Parts = StepParts;
   struct Traffic {
     double sent = 0, raw = 0;  // bytes
     Traffic& operator+=(const Traffic& other);
@@ -101,14 +93,16 @@ class RunReport {
   using SitePair = std::pair<int, int>;  // from, to
   using Links = std::map<SitePair, Traffic>;
 
-  /// A committed step whose line is not written yet.
+  /// A committed step that has no record yet.
   struct Step {
     JournalEntry entry;
+    Seconds when;
     double time_s = 0;
     std::optional<double> step_s;
     bool is_typical = false;
     std::vector<std::optional<Parts>> parts;  // by cell; none: not told, or no finite times
     std::vector<bool> has_told;               // by cell
+    std::vector<std::uint64_t> sent;          // by cell, bytes
     Links links;
 
     bool is_complete() const;
@@ -125,8 +119,8 @@ class RunReport {
   int site_of_rank(int rank) const;
   const std::string& site_name(int site) const;
   bool is_typical(std::uint64_t step) const;
-  void write_steps(bool all);
-  void write_step(const Step& step);
+  void record_steps(bool all);
+  StepRecord record_of(const Step& step) const;
   void count_typical(const Step& step);
   std::optional<double> typical_step() const;
   std::optional<double> recent_step() const;
@@ -161,7 +155,7 @@ class RunReport {
   };
   std::vector<StageSum> stages_;  // over typical steps and pipelines
 
-  std::string metrics_;
+  std::vector<RunRecord> records_;
   std::optional<Seconds> shown_at_;
   std::uint64_t shown_step_ = 0;  // committed_ then
 };

@@ -164,4 +164,19 @@ std::string traffic_table(const Topology& topology, const StepResult& step,
   return fmt::format("busiest of {} links between sites\n", all) + aligned(rows);
 }
 
+std::string count_text(double value) {
+  if (value >= 1e6) return fmt::format("{:.1f}M", value / 1e6);
+  if (value >= 1e3) return fmt::format("{:.1f}k", value / 1e3);
+  return fmt::format(fmt::runtime(value >= 10 ? "{:.0f}" : "{:.1f}"), value);
+}
+
+std::string time_left_text(double seconds) {
+  // A time that is longer than a person waits is as good as any other.
+  const auto s = static_cast<std::int64_t>(std::llround(std::min(seconds, 1e9)));
+  if (s < 60) return fmt::format("{} s", s);
+  if (s < 3600) return fmt::format("{} min {} s", s / 60, s % 60);
+  if (s < 86400) return fmt::format("{} h {} min", s / 3600, s / 60 % 60);
+  return fmt::format("{} d {} h", s / 86400, s / 3600 % 24);
+}
+
 }  // namespace longhaul

@@ -39,4 +39,9 @@ std::string traffic_table(const Topology& topology, const StepResult& step, std:
 /// Rows of cells under a header, columns aligned: the first to the left, the others to the right.
 std::string aligned(const std::vector<std::vector<std::string>>& rows);
 
+/// "523", "5.2k", "1.3M".
+std::string count_text(double value);
+/// "45 s", "2 min 10 s", "3 h 5 min", "2 d 4 h".
+std::string time_left_text(double seconds);
+
 }  // namespace longhaul

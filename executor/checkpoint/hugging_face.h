@@ -1,53 +1,55 @@
-// Checkpoints as Hugging Face folders, both ways. GPT-2 only: a Llama model is refused, with that
-// reason. Calls block; not thread-safe.
+// Models as Hugging Face folders, both ways: GPT-2 and Llama. Calls block; not thread-safe.
 //
-// Written: model.safetensors (keys `transformer.h.0...`, Conv1D layout [in, out], F32, a tied head
-// left out), generation_config.json, and config.json last, so that a folder with a config is whole.
-// Tokeniser files are not ours to write. Read: model.safetensors or the shards of
-// model.safetensors.index.json, keys with and without `transformer.`, F32, F16 and BF16; the
-// attention mask buffers (`attn.bias`, `attn.masked_bias`) of old files are skipped.
+// Written: the companions of the source (companion_files.h), model.safetensors, or shards
+// `model-00001-of-00003.safetensors` and model.safetensors.index.json where that would be larger
+// than a shard may be, generation_config.json unless the source had one, and config.json last, so
+// that a folder with a config is whole. Keys are those that transformers writes: GPT-2's with
+// `transformer.`, in Conv1D's layout [in, out]; a tied head is left out.
+// Read: model.safetensors or the shards of its index; keys with and without `transformer.` or
+// `model.`; F32, F16 and BF16. Buffers of old files (`attn.bias`, `attn.masked_bias`,
+// `rotary_emb.inv_freq`) are skipped. See core/hugging_face_config.h for the config.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/job.h"
 #include "core/result.h"
-#include "executor/checkpoint/layer_files.h"
-#include "executor/checkpoint/manifest.h"
+#include "executor/checkpoint/model_source.h"
 #include "executor/storage/storage.h"
 
 namespace longhaul {
 
-/// Gathers the weights of a checkpoint into `folder`, which must not have a config.json yet. All
-/// weight files must be in `checkpoint_folder`; each is verified as it is read.
-Result<void> write_hugging_face(Storage& storage, const CheckpointManifest& manifest,
-                                const std::string& checkpoint_folder, const std::string& folder);
+/// Every tensor is checked, and none is read yet. Errors (kInvalid) name the tensor that is
+/// missing, has another shape or type, or has no place in the model.
+Result<ModelSource> open_hugging_face(Storage& storage, const std::string& folder);
 
-struct HuggingFaceImport {
-  ModelShape model;
-  std::vector<CheckpointFile> files;  // in model order, as a manifest has them
-  std::vector<std::string> notes;     // what was left out or changed, one sentence each
+struct HuggingFaceOptions {
+  std::string dtype = {};                     // empty: the source's
+  std::uint64_t shard_bytes = 5'000'000'000;  // of tensors in a file, unless one alone has more
 };
-/// Turns a folder into the files of a checkpoint, with an optimiser state of zeros: a run that
-/// starts from it takes its first AdamW step there.
-Result<HuggingFaceImport> read_hugging_face(Storage& storage, const std::string& folder,
-                                            const std::string& checkpoint_folder);
+/// `folder` must not have a config.json yet.
+Result<void> write_hugging_face(Storage& storage, const ModelSource& source,
+                                const std::string& folder, const HuggingFaceOptions& options = {});
 
 // ---- the JSON files
 
-std::string hugging_face_config(const ModelShape& model);
+/// The config.json of a model. `source` is the one that its weights came with, or empty: where it
+/// is of the same model all that it says stays, but for the dtype, the class and a GPT-2's
+/// positions. Else one is made, with GPT-2's end-of-text token where the vocabulary has it.
+std::string hugging_face_config(const ModelShape& model, const std::string& dtype,
+                                const std::string& source = "");
 std::string hugging_face_generation_config(const ModelShape& model);
 
-struct HuggingFaceConfig {
-  ModelShape model;
-  std::vector<std::string> notes;
-};
-/// Refuses what our GPT-2 does not compute: another activation, norm epsilon or attention scale.
-Result<HuggingFaceConfig> parse_hugging_face_config(std::string_view text, const std::string& path);
 /// File names of model.safetensors.index.json, each once, in byte order.
 Result<std::vector<std::string>> parse_hugging_face_index(std::string_view text,
                                                           const std::string& path);
+struct IndexEntry {
+  std::string tensor;
+  std::string file;
+};
+std::string hugging_face_index(const std::vector<IndexEntry>& entries, std::uint64_t total_bytes);
 
 }  // namespace longhaul

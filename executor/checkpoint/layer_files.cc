@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "executor/checkpoint/safetensors.h"
+#include "kernels/model_parameters.h"
 
 namespace longhaul {
 namespace {
@@ -46,53 +47,16 @@ std::string part_name(CheckpointPart part) {
   LH_CHECK(false, "every kind of part has a name");
 }
 
-/// Extents of a model as the formats count them.
-struct Extents {
-  explicit Extents(const ModelShape& model)
-      : width(of(model.width)),
-        query(of(model.heads) * of(model.head_width)),
-        key_value(of(model.kv_heads) * of(model.head_width)),
-        ffn(of(model.ffn_width)),
-        context(of(model.context)),
-        vocabulary(of(model.vocabulary)) {}
-  static std::uint64_t of(int extent) {
-    LH_CHECK(extent > 0, "a model's extents are positive");
-    return static_cast<std::uint64_t>(extent);
+ModelSlice slice_of(const ModelShape& model, CheckpointPart part) {
+  switch (part.kind) {
+    case PartKind::kEmbedding:
+      return {.has_embedding = true};
+    case PartKind::kLayer:
+      return {.first_layer = part.layer, .end_layer = part.layer + 1};
+    case PartKind::kHead:
+      return {.first_layer = model.layers, .end_layer = model.layers, .has_head = true};
   }
-  std::uint64_t width, query, key_value, ffn, context, vocabulary;
-};
-
-std::vector<PartTensor> gpt2_layer(const Extents& n, int layer) {
-  const std::string h = fmt::format("h.{}.", layer);
-  return {
-      {h + "ln_1.weight", {n.width}},
-      {h + "ln_1.bias", {n.width}},
-      {h + "attn.c_attn.weight", {n.width, n.query + 2 * n.key_value}},
-      {h + "attn.c_attn.bias", {n.query + 2 * n.key_value}},
-      {h + "attn.c_proj.weight", {n.query, n.width}},
-      {h + "attn.c_proj.bias", {n.width}},
-      {h + "ln_2.weight", {n.width}},
-      {h + "ln_2.bias", {n.width}},
-      {h + "mlp.c_fc.weight", {n.width, n.ffn}},
-      {h + "mlp.c_fc.bias", {n.ffn}},
-      {h + "mlp.c_proj.weight", {n.ffn, n.width}},
-      {h + "mlp.c_proj.bias", {n.width}},
-  };
-}
-
-std::vector<PartTensor> llama_layer(const Extents& n, int layer) {
-  const std::string h = fmt::format("model.layers.{}.", layer);
-  return {
-      {h + "input_layernorm.weight", {n.width}},
-      {h + "self_attn.q_proj.weight", {n.query, n.width}},
-      {h + "self_attn.k_proj.weight", {n.key_value, n.width}},
-      {h + "self_attn.v_proj.weight", {n.key_value, n.width}},
-      {h + "self_attn.o_proj.weight", {n.width, n.query}},
-      {h + "post_attention_layernorm.weight", {n.width}},
-      {h + "mlp.gate_proj.weight", {n.ffn, n.width}},
-      {h + "mlp.up_proj.weight", {n.ffn, n.width}},
-      {h + "mlp.down_proj.weight", {n.width, n.ffn}},
-  };
+  LH_CHECK(false, "every kind of part has a slice");
 }
 
 /// One tensor to be written: where its bytes are.
@@ -155,20 +119,18 @@ std::vector<CheckpointPart> parts_of(const ModelShape& model) {
 }
 
 std::vector<PartTensor> tensors_of(const ModelShape& model, CheckpointPart part) {
-  const Extents n(model);
-  const bool gpt2 = model.family == ModelFamily::kGpt2;
-  if (part.kind == PartKind::kLayer) {
-    return gpt2 ? gpt2_layer(n, part.layer) : llama_layer(n, part.layer);
-  }
+  std::vector<ModelParameter> parameters = parameters_of(model, slice_of(model, part));
+  // A head without the embedding has that of its own at the end when they are tied: stored once.
+  if (part.kind == PartKind::kHead && model.tied_embedding) parameters.pop_back();
   std::vector<PartTensor> tensors;
-  if (part.kind == PartKind::kEmbedding) {
-    tensors.push_back({gpt2 ? "wte.weight" : "model.embed_tokens.weight", {n.vocabulary, n.width}});
-    if (gpt2) tensors.push_back({"wpe.weight", {n.context, n.width}});
-    return tensors;
+  for (ModelParameter& parameter : parameters) {
+    PartTensor tensor{std::move(parameter.name), {}};
+    for (const std::int64_t extent : parameter.shape) {
+      LH_CHECK(extent > 0, "a model's extents are positive");
+      tensor.shape.push_back(static_cast<std::uint64_t>(extent));
+    }
+    tensors.push_back(std::move(tensor));
   }
-  tensors.push_back({gpt2 ? "ln_f.weight" : "model.norm.weight", {n.width}});
-  if (gpt2) tensors.push_back({"ln_f.bias", {n.width}});
-  if (!model.tied_embedding) tensors.push_back({"lm_head.weight", {n.vocabulary, n.width}});
   return tensors;
 }
 

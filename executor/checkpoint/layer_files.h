@@ -2,13 +2,13 @@
 // head) one safetensors file of weights and beside it one of optimiser state. Calls block and
 // belong to one thread a folder; different parts of a folder may be written by different processes.
 //
-// Names, shapes and layouts of the weights are Hugging Face's, without the `transformer.` prefix:
-// GPT-2's matrices are Conv1D, [in, out]. So a layer file opens in any tool, and a checkpoint of P
+// Names, shapes and layouts of the weights are those of kernels/model_stage.h: Hugging Face's, of
+// GPT-2 without the `transformer.` prefix. So a layer file opens in any tool, and a checkpoint of P
 // stages is the same files as one of a single process. All tensors are F32 (the master weights).
 //   embedding.safetensors             wte.weight [V, C], wpe.weight [S, C]
 //   layer-0007.safetensors            h.7.ln_1.weight [C], ..., h.7.mlp.c_proj.bias [C]
-//   head.safetensors                  ln_f.weight [C], ln_f.bias [C]; lm_head.weight [V, C] if
-//   untied layer-0007.optimiser.safetensors  h.7.ln_1.weight.m, h.7.ln_1.weight.v, ... of AdamW
+//   head.safetensors                  ln_f.weight [C], ln_f.bias [C]; untied: lm_head.weight [V, C]
+//   layer-0007.optimiser.safetensors  h.7.ln_1.weight.m, h.7.ln_1.weight.v, ... of AdamW
 // A tied embedding is stored once, with the embedding. Every file appears whole (AtomicFile) and is
 // named with its size and content hash by whoever wrote it; readers check both first.
 #pragma once

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/config_cursor.h"
+#include "core/model_text.h"
 
 namespace longhaul {
 namespace {
@@ -92,6 +93,7 @@ ModelShape read_model(const Cursor& at) {
   if (model.family == ModelFamily::kGpt2 && model.kv_heads != model.heads) {
     at.key("kv_heads").fail("gpt2 has one key-value head for each query head");
   }
+  read_model_numbers(at, model);  // files of older versions have none
   if (std::int64_t{model.heads} * model.head_width > kExtentMax) {
     at.key("head_width").fail(fmt::format("all heads together are wider than {}", kExtentMax));
   }
@@ -173,7 +175,6 @@ std::vector<CheckpointFile> CheckpointManifest::contents() const {
 
 std::string manifest_text(const CheckpointManifest& manifest) {
   LH_CHECK(manifest.seed <= kSeedMax, "seeds are below 2^63");
-  const ModelShape& model = manifest.model;
   std::string text = fmt::format(
       "# A checkpoint of longhaul: which files belong together and who has them.\n"
       "schema: {}\nstep: {}\nterm: {}\nupdates: {}\nseed: {}\njob: {{hash: \"{:016x}\"}}\n",
@@ -181,11 +182,7 @@ std::string manifest_text(const CheckpointManifest& manifest) {
       manifest.job_hash);
   text += fmt::format("data: {{sequences: {}, batch: {}, batch_since_step: {}}}\n",
                       manifest.data.sequences, manifest.data.batch, manifest.data.batch_since_step);
-  text += fmt::format(
-      "model: {{family: {}, layers: {}, width: {}, heads: {}, kv_heads: {}, head_width: {},\n"
-      "        ffn_width: {}, context: {}, vocabulary: {}, tied_embedding: {}}}\n",
-      name_of(model.family), model.layers, model.width, model.heads, model.kv_heads,
-      model.head_width, model.ffn_width, model.context, model.vocabulary, model.tied_embedding);
+  text += fmt::format("model: {}\n", model_text(manifest.model));
   text += "files:\n";
   for (const HeldFile& held : manifest.files) {
     std::string holders;

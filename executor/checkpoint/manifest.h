@@ -13,7 +13,8 @@
 // manifest.yaml (schema longhaul/checkpoint/1), in this order; sizes are whole bytes:
 //   schema, step, term, updates, seed, job: {hash}, data: {sequences, batch, batch_since_step},
 //   model: {family, layers, width, heads, kv_heads, head_width, ffn_width, context, vocabulary,
-//   tied_embedding}, files: [{name, size, hash, holders: [...]}, ...], content_hash
+//   tied_embedding, norm_epsilon; of llama rope_theta and, where it has one, rope_scaling},
+//   files: [{name, size, hash, holders: [...]}, ...], content_hash
 // content_hash, the last line, is the XXH3-128 of all bytes before that line: a manifest that was
 // damaged, or changed by hand, is refused. Calls block; one thread a root.
 #pragma once

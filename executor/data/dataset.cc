@@ -21,19 +21,6 @@ std::string part_text(std::string_view name, const DatasetPart& part) {
   return text + "\n";
 }
 
-std::uint64_t read_fingerprint(const Cursor& at) {
-  const std::string text = at.text();
-  std::uint64_t value = 0;
-  bool good = text.size() == 16;
-  for (const char digit : text) {
-    const bool decimal = digit >= '0' && digit <= '9';
-    good = good && (decimal || (digit >= 'a' && digit <= 'f'));
-    value = value << 4 | static_cast<std::uint64_t>(decimal ? digit - '0' : digit - 'a' + 10);
-  }
-  if (!good && at.present()) at.fail("a fingerprint is 16 hexadecimal digits in quotes");
-  return value;
-}
-
 DatasetPart read_part(const Cursor& at) {
   DatasetPart part;
   part.tokens = at.key("tokens").integer({.min = 0});
@@ -54,6 +41,19 @@ DatasetPart read_part(const Cursor& at) {
 
 }  // namespace
 
+std::uint64_t read_fingerprint(const Cursor& at) {
+  const std::string text = at.text();
+  std::uint64_t value = 0;
+  bool good = text.size() == 16;
+  for (const char digit : text) {
+    const bool decimal = digit >= '0' && digit <= '9';
+    good = good && (decimal || (digit >= 'a' && digit <= 'f'));
+    value = value << 4 | static_cast<std::uint64_t>(decimal ? digit - '0' : digit - 'a' + 10);
+  }
+  if (!good && at.present()) at.fail("a fingerprint is 16 hexadecimal digits in quotes");
+  return value;
+}
+
 std::string dataset_text(const Dataset& dataset) {
   std::string text = fmt::format("schema: {}\ntokenizer: {}\nvocabulary: {}\n", kSchema,
                                  yaml_text(dataset.tokenizer), dataset.vocabulary);
@@ -64,6 +64,7 @@ std::string dataset_text(const Dataset& dataset) {
         "baseline:  # nats a validation token\n  unigram_loss: {:.6f}\n  bigram_loss: {:.6f}\n",
         *dataset.unigram_loss, *dataset.bigram_loss);
   }
+  if (dataset.job != 0) text += fmt::format("job: \"{:016x}\"\n", dataset.job);
   return text;
 }
 
@@ -80,6 +81,7 @@ Result<Dataset> parse_dataset(std::string_view text, const std::string& name) {
     dataset.unigram_loss = baseline.key("unigram_loss").number({.min = 0});
     dataset.bigram_loss = baseline.key("bigram_loss").number({.min = 0});
   }
+  if (const Cursor job = root.optional("job"); job.present()) dataset.job = read_fingerprint(job);
   LH_TRY(file.finish());
   return dataset;
 }

@@ -8,8 +8,11 @@
 //     [train_000000.bin]}
 //   validation: {tokens: ...}                     # tokens 0 and no shards when nothing was kept
 //   baseline: {unigram_loss: 6.1, bigram_loss: 4.2}  # nats a validation token; see bigram.h
+//   job: "8c0e..."                                # of inputs, tokenizer and options; see prepare.h
 //
 // Shards are llm.c's (token_shard.h); their names are in the folder, in the order of the stream.
+// The tokenizer is `bytes`, or `gpt2` or `tokenizer.json` with copies of its files in the folder,
+// or `unknown` where token files of others were read without one; text_bytes are 0 then.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +43,7 @@ struct Dataset {
   DatasetPart validation;
   std::optional<double> unigram_loss;  // none without a validation part
   std::optional<double> bigram_loss;
+  std::uint64_t job = 0;  // 0: not said
 };
 
 std::string dataset_text(const Dataset& dataset);
@@ -49,6 +53,10 @@ Result<Dataset> load_dataset(Storage& storage, const std::string& folder);
 
 /// A part's shards as paths.
 std::vector<std::string> shard_paths(const std::string& folder, const DatasetPart& part);
+
+class Cursor;
+/// 16 hexadecimal digits in quotes.
+std::uint64_t read_fingerprint(const Cursor& at);
 
 /// Reads all shards of a part and holds them to what dataset.yaml says of their tokens.
 Result<void> check_part(Storage& storage, const std::string& folder, const Dataset& dataset,

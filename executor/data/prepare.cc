@@ -4,262 +4,310 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
-#include <span>
+#include <optional>
+#include <utility>
 
+#include "core/hash.h"
 #include "executor/data/bigram.h"
+#include "executor/data/block_encoder.h"
+#include "executor/data/prepare_state.h"
 
 namespace longhaul {
 namespace {
 
-constexpr std::string_view kSeparator = "<|endoftext|>";
-constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
-/// How far the validation part's start is moved to find a line break.
-constexpr std::int64_t kLineBytesMax = std::int64_t{64} << 10;
-
-/// The inputs as one text.
-class Text {
- public:
-  static Result<Text> open(Storage& storage, const std::vector<std::string>& inputs) {
-    Text text;
-    for (const std::string& input : inputs) {
-      LH_ASSIGN(const EntryKind kind, storage.kind(input));
-      if (kind == EntryKind::kAbsent) return invalid(fmt::format("there is no {}", input));
-      if (kind == EntryKind::kFolder) {
-        return invalid(fmt::format("{} is a folder", input), "name the files in it");
-      }
-      LH_ASSIGN(auto file, storage.open(input));
-      text.starts_.push_back(text.starts_.back() + static_cast<std::int64_t>(file->size()));
-      text.files_.push_back(std::move(file));
-    }
-    return text;
-  }
-
-  std::int64_t size() const { return starts_.back(); }
-  /// Where each input starts, and the end.
-  std::span<const std::int64_t> starts() const { return starts_; }
-
-  /// The bytes [begin, end) behind what is in `out`.
-  Result<void> append(std::int64_t begin, std::int64_t end, std::string& out) const {
-    for (std::size_t i = 0; i < files_.size(); ++i) {
-      const std::int64_t from = std::max(begin, starts_[i]);
-      const std::int64_t to = std::min(end, starts_[i + 1]);
-      if (from >= to) continue;
-      const std::size_t old_size = out.size();
-      out.resize(old_size + static_cast<std::size_t>(to - from));
-      LH_TRY(files_[i]->read(static_cast<std::uint64_t>(from - starts_[i]),
-                             std::as_writable_bytes(std::span(out).subspan(old_size))));
-    }
-    return {};
-  }
-
- private:
-  std::vector<std::unique_ptr<ReadableFile>> files_;
-  std::vector<std::int64_t> starts_ = {0};
-};
-
-struct Cut {
-  std::int64_t at = 0;
-  bool starts_document = false;
-};
-
-/// First document that starts at or behind `target`; at the text's end when there is none.
-Result<std::int64_t> next_document(const Text& text, std::int64_t target) {
-  const auto input = std::lower_bound(text.starts().begin(), text.starts().end(), target);
-  const std::int64_t next_input = *input;
-  // Separators do not reach from one input into another.
-  const std::int64_t this_input = target == next_input ? target : *std::prev(input);
-  const auto length = static_cast<std::int64_t>(kSeparator.size());
-  std::string window;
-  std::int64_t window_start = std::max(this_input, target - length);
-  for (std::int64_t read = window_start; read < next_input; read += kChunkBytes) {
-    LH_TRY(text.append(read, std::min(read + kChunkBytes, next_input), window));
-    const std::size_t found = window.find(kSeparator);
-    if (found != window.npos) return window_start + static_cast<std::int64_t>(found) + length;
-    const std::size_t gone = window.size() - std::min(window.size(), kSeparator.size() - 1);
-    window.erase(0, gone);
-    window_start += static_cast<std::int64_t>(gone);
-  }
-  return next_input;
-}
-
-Result<std::int64_t> next_line(const Text& text, std::int64_t target) {
-  std::string window;
-  LH_TRY(text.append(target - 1, std::min(target + kLineBytesMax, text.size()), window));
-  const std::size_t found = window.find('\n');
-  const std::int64_t line =
-      found == window.npos ? text.size() : target + static_cast<std::int64_t>(found);
-  if (line < text.size()) return line;
-  std::size_t i = 1;  // no line starts here: take a character, whose later bytes are 10xxxxxx
-  while (i < 4 && i < window.size() && (static_cast<unsigned char>(window[i]) & 0xc0) == 0x80) ++i;
-  return target - 1 + static_cast<std::int64_t>(i);
-}
-
-Result<bool> starts_document(const Text& text, std::int64_t at) {
-  const auto input = std::upper_bound(text.starts().begin(), text.starts().end(), at);
-  if (*std::prev(input) == at) return true;
-  const std::int64_t before = at - static_cast<std::int64_t>(kSeparator.size());
-  if (before < *std::prev(input)) return false;
-  std::string bytes;
-  LH_TRY(text.append(before, at, bytes));
-  return bytes == kSeparator;
-}
+constexpr std::uint64_t kStateBytesMax = std::uint64_t{1} << 16;
 
 /// Where the validation part starts.
-Result<Cut> find_cut(const Text& text, const PrepareOptions& options) {
-  if (options.validation == 0) return Cut{text.size(), true};
+Result<std::int64_t> find_cut(const TextInputs& inputs, const PrepareOptions& options) {
+  if (options.validation == 0) return inputs.size();
   const std::int64_t target =
-      text.size() -
-      static_cast<std::int64_t>(std::floor(static_cast<double>(text.size()) * options.validation));
+      inputs.size() - static_cast<std::int64_t>(
+                          std::floor(static_cast<double>(inputs.size()) * options.validation));
   const std::string part =
-      fmt::format("the last {:.3g} % of {} bytes of text", 100 * options.validation, text.size());
-  if (target == text.size() || target == 0) {
-    return invalid(fmt::format("{} is nothing to validate on", part), "use more text");
+      fmt::format("the last {:.3g} % of {} bytes of text", 100 * options.validation, inputs.size());
+  if (target == inputs.size() || target == 0) {
+    return invalid(fmt::format("{} is nothing to validate on", part),
+                   "use more text, or keep nothing for validation (--validation 0)");
   }
-  if (options.cut == ValidationCut::kDocument) {
-    LH_ASSIGN(const std::int64_t document, next_document(text, target));
-    if (document == text.size()) {
-      return invalid(fmt::format("no document starts in {}", part),
-                     "cut at a line, or keep more for validation");
-    }
-    return Cut{document, true};
+  const bool by_document = options.cut == ValidationCut::kDocument;
+  LH_ASSIGN(const std::int64_t cut,
+            by_document ? inputs.next_document(target) : inputs.next_line(target));
+  if (cut < inputs.size()) return cut;
+  if (by_document) {
+    return invalid(fmt::format("no document starts in {}", part),
+                   "cut at a line, or keep more for validation");
   }
-  LH_ASSIGN(const std::int64_t line, next_line(text, target));
-  if (line == text.size())
-    return invalid(fmt::format("{} is one character", part), "use more text");
-  LH_ASSIGN(const bool at_document, starts_document(text, line));
-  return Cut{line, at_document};
+  return invalid(fmt::format("{} is one character or line", part),
+                 "use more text, or keep nothing for validation (--validation 0)");
 }
-
-/// Encodes one part of the text: documents to tokens, tokens to shards and to the bigram model.
-class PartEncoder {
- public:
-  using TokensCallback = std::function<Result<void>(std::span<const Token>)>;
-
-  PartEncoder(const Text& text, Tokenizer& tokenizer, TokensCallback take)
-      : text_(text), tokenizer_(tokenizer), take_(std::move(take)) {}
-
-  /// `at_document`: a document starts at `begin`. `step` is told the bytes behind each chunk.
-  Result<void> encode(std::int64_t begin, std::int64_t end, bool at_document,
-                      const std::function<Result<void>(std::int64_t)>& step) {
-    document_is_due_ = at_document;
-    for (std::size_t i = 0; i + 1 < text_.starts().size(); ++i) {
-      const std::int64_t from = std::max(begin, text_.starts()[i]);
-      const std::int64_t to = std::min(end, text_.starts()[i + 1]);
-      if (from == text_.starts()[i]) document_is_due_ = true;
-      std::string pending;
-      for (std::int64_t at = from; at < to; at += kChunkBytes) {
-        const std::int64_t next = std::min(at + kChunkBytes, to);
-        LH_TRY(text_.append(at, next, pending));
-        pending.erase(0, encode_some(pending, next == to));
-        LH_TRY(take_(tokens_));
-        tokens_.clear();
-        LH_TRY(step(next));
-      }
-    }
-    return {};
-  }
-
-  std::int64_t documents() const { return documents_; }
-
- private:
-  /// Answers how much of the text was taken: all of it when it is the last of its input.
-  std::size_t encode_some(std::string_view text, bool last) {
-    std::size_t done = 0;
-    if (tokenizer_.end_of_text()) {
-      for (std::size_t end; (end = text.find(kSeparator, done)) != text.npos;) {
-        encode_document(text.substr(done, end - done), Tokenizer::Rest::kNone);
-        document_is_due_ = true;
-        done = end + kSeparator.size();
-      }
-    }
-    std::string_view rest = text.substr(done);
-    // What is left may end with the start of a separator.
-    if (!last) rest.remove_suffix(std::min(rest.size(), kSeparator.size() - 1));
-    return done + encode_document(rest, last ? Tokenizer::Rest::kNone : Tokenizer::Rest::kFollows);
-  }
-
-  std::size_t encode_document(std::string_view text, Tokenizer::Rest rest) {
-    if (text.empty()) return 0;
-    if (document_is_due_) {
-      if (tokenizer_.end_of_text()) tokens_.push_back(*tokenizer_.end_of_text());
-      ++documents_;
-      document_is_due_ = false;
-    }
-    return tokenizer_.encode(text, rest, tokens_);
-  }
-
-  const Text& text_;
-  Tokenizer& tokenizer_;
-  TokensCallback take_;
-  std::vector<Token> tokens_;
-  bool document_is_due_ = true;
-  std::int64_t documents_ = 0;
-};
 
 std::string name_in_folder(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-Result<DatasetPart> finish_part(TokenShardWriter& writer, std::int64_t text_bytes,
-                                std::int64_t documents) {
-  DatasetPart part{writer.tokens(), text_bytes, documents, writer.fingerprint(), {}};
-  LH_ASSIGN(const std::vector<std::string> paths, writer.finish());
-  for (const std::string& path : paths) part.shards.push_back(name_in_folder(path));
-  return part;
-}
+/// One call of prepare_dataset.
+class Preparation {
+ public:
+  Preparation(Storage& storage, const PrepareOptions& options, const Tokenizer& tokenizer,
+              const PrepareCallback& progress)
+      : storage_(storage),
+        options_(options),
+        tokenizer_(tokenizer),
+        progress_(progress),
+        bigram_(tokenizer.vocabulary()) {}
+
+  Result<Dataset> run() {
+    LH_ASSIGN(inputs_, TextInputs::open(storage_, options_.inputs));
+    LH_ASSIGN(cut_, find_cut(*inputs_, options_));
+    LH_ASSIGN(state_.job, job());
+    LH_TRY(make_folders(storage_, options_.folder));
+    LH_ASSIGN(std::optional<Dataset> finished, find_finished());
+    if (finished) return *std::move(finished);
+    LH_TRY(take_up());
+
+    const bool train_is_done = state_.in_validation;
+    LH_ASSIGN(TokenShardWriter train, open_writer("train", state_.train));
+    if (!train_is_done) LH_TRY(encode_part(cut_, train));
+    LH_ASSIGN(TokenShardWriter validation, open_writer("val", state_.validation));
+    if (!state_.in_validation) {
+      state_.in_validation = true;
+      state_.from = cut_;
+      state_.skip = 0;
+      LH_TRY(save_state());
+    }
+    LH_TRY(encode_part(inputs_->size(), validation));
+    if (train.tokens() == 0 || (validation.tokens() == 0) != (options_.validation == 0)) {
+      return invalid("one of the parts has no text",
+                     "use more text, or keep nothing for validation (--validation 0)");
+    }
+    return finish(train, validation);
+  }
+
+ private:
+  std::string path(std::string_view name) const {
+    return fmt::format("{}/{}", options_.folder, name);
+  }
+
+  /// What the tokens follow from.
+  Result<std::uint64_t> job() const {
+    LH_ASSIGN(const std::uint64_t inputs, inputs_->fingerprint());
+    return hash_text(fmt::format("1 {} {} {} {} {} {} {}", tokenizer_.name(),
+                                 tokenizer_.fingerprint(), tokenizer_.vocabulary(), cut_,
+                                 options_.validation, options_.shard_tokens, inputs));
+  }
+
+  Result<std::optional<Dataset>> find_finished() {
+    LH_ASSIGN(const EntryKind kind, storage_.kind(path(kDatasetFile)));
+    if (kind != EntryKind::kFile) return std::nullopt;
+    LH_ASSIGN(const Dataset dataset, load_dataset(storage_, options_.folder));
+    if (dataset.job == state_.job) {
+      LH_TRY(storage_.remove(path(kPrepareStateFile)));  // a crash may have come before this
+      return dataset;
+    }
+    return invalid(fmt::format("{} already holds other data, of tokenizer {}", options_.folder,
+                               dataset.tokenizer),
+                   "choose another folder, or remove it first");
+  }
+
+  /// Goes on where an interrupted call stopped, if there was one.
+  Result<void> take_up() {
+    const std::string file = path(kPrepareStateFile);
+    LH_ASSIGN(const EntryKind kind, storage_.kind(file));
+    if (kind != EntryKind::kFile) {
+      for (const char* part : {"train", "val"}) {
+        LH_TRY(TokenShardWriter::refuse_shards(storage_, options_.folder, part));
+      }
+      return save_state();  // from here on the folder is this job's
+    }
+    LH_ASSIGN(const std::string text, read_text(storage_, file, kStateBytesMax));
+    LH_ASSIGN(const PrepareState found, parse_prepare_state(text, file));
+    const bool has_shards = found.in_validation || found.train.shards > 0;
+    if (found.job != state_.job && !has_shards) return save_state();  // nothing is lost
+    if (found.job != state_.job || found.from > inputs_->size()) {
+      return invalid(
+          fmt::format("{} holds the unfinished work of another job: other inputs, tokenizer or "
+                      "options",
+                      options_.folder),
+          "choose another folder, or remove it first");
+    }
+    state_ = found;
+    bytes_before_ = state_.from;
+    return {};
+  }
+
+  Result<TokenShardWriter> open_writer(std::string part, const PrepareState::Part& found) {
+    const bool is_train = part == "train";
+    TokenShardWriter::Options options{
+        options_.folder, std::move(part), tokenizer_.vocabulary(), options_.shard_tokens, true,
+        found.shards};
+    LH_ASSIGN(TokenShardWriter writer,
+              TokenShardWriter::open(storage_, std::move(options), [&](auto tokens) {
+                is_train ? bigram_.count(tokens) : bigram_.measure(tokens);
+              }));
+    if (writer.tokens() != found.tokens) {
+      return invalid(fmt::format("the shards in {} hold {} tokens, but {} says {}", options_.folder,
+                                 writer.tokens(), kPrepareStateFile, found.tokens),
+                     "they were changed since; remove the folder and begin anew");
+    }
+    return writer;
+  }
+
+  Result<void> save_state() {
+    return write_file(storage_, path(kPrepareStateFile), prepare_state_text(state_));
+  }
+
+  /// From state_.from to `end`, behind what the writer has.
+  Result<void> encode_part(std::int64_t end, TokenShardWriter& writer) {
+    PrepareState::Part& part = state_.at_work();
+    BlockEncoders encoders(options_.threads, inputs_->field(), tokenizer_);
+    const std::unique_ptr<Tokenizer> own = tokenizer_.clone();
+    std::int64_t next = state_.from;  // of the block that is read next
+    std::int64_t skip = state_.skip;
+    // Where a block does not begin with a piece: bytes that the block before took of it, or left.
+    std::size_t taken = 0;
+    std::string left;
+    bool left_starts = false;
+    // Tokens, documents and bytes before the block at hand.
+    PrepareState::Part seen = part;
+    seen.tokens -= skip;
+    while (next < end || !encoders.empty()) {
+      while (next < end && encoders.wants_more()) {
+        LH_ASSIGN(TextBlock block, inputs_->block(next, end));
+        next = block.end();
+        encoders.give(std::move(block));
+      }
+      BlockEncoders::Done done = encoders.take();
+      const std::int64_t block_end = done.block.end();
+      const std::size_t carried = left.size();
+      if (taken > 0 || carried > 0) {
+        done.block.text.insert(0, left);
+        done.block.size += carried;
+        if (carried > 0) done.block.starts_document = left_starts;
+        done.encoded = encode_block(done.block, taken, inputs_->field(), *own);
+      } else {
+        state_.from = done.block.begin;
+        state_.skip = 0;
+        part.documents = seen.documents;
+        part.text_bytes = seen.text_bytes;
+        clean_tokens_ = seen.tokens;
+      }
+      if (done.encoded.bad_line) return bad_line(done);
+      LH_TRY(take(done.encoded.tokens, skip, writer));
+      seen.tokens += std::ssize(done.encoded.tokens);
+      seen.documents += done.encoded.documents;
+      seen.text_bytes += done.encoded.text_bytes -
+                         (done.block.is_json_lines ? 0 : static_cast<std::int64_t>(carried));
+      const std::size_t covered = done.encoded.end;
+      left = covered < done.block.size ? done.block.text.substr(covered, done.block.size - covered)
+                                       : "";
+      taken = covered > done.block.size ? covered - done.block.size : 0;
+      left_starts = done.encoded.left_starts;
+      const std::int64_t tokens = (state_.in_validation ? state_.train.tokens : 0) + seen.tokens;
+      if (!progress_({block_end, inputs_->size(), tokens, bytes_before_})) {
+        return failed("stopped before the data was complete");
+      }
+    }
+    LH_CHECK(left.empty() && taken == 0, "the last block of a part ends its input");
+    LH_TRY(writer.flush());
+    part = seen;
+    part.shards = writer.shards();
+    state_.from = end;
+    state_.skip = 0;
+    return save_state();
+  }
+
+  Result<void> take(std::span<const Token> tokens, std::int64_t& skip, TokenShardWriter& writer) {
+    const auto skipped = static_cast<std::size_t>(std::min(skip, std::ssize(tokens)));
+    skip -= static_cast<std::int64_t>(skipped);
+    tokens = tokens.subspan(skipped);
+    if (tokens.empty()) return {};
+    state_.in_validation ? bigram_.measure(tokens) : bigram_.count(tokens);
+    PrepareState::Part& part = state_.at_work();
+    LH_TRY(writer.append(tokens));
+    if (writer.shards() == part.shards) return {};
+    part.shards = writer.shards();
+    part.tokens = part.shards * options_.shard_tokens;
+    state_.skip = part.tokens - clean_tokens_;
+    return save_state();
+  }
+
+  std::unexpected<Error> bad_line(const BlockEncoders::Done& done) const {
+    const EncodedBlock::BadLine& bad = *done.encoded.bad_line;
+    auto place = inputs_->place(done.block.begin + static_cast<std::int64_t>(bad.begin));
+    if (!place) return std::unexpected(std::move(place).error());
+    return std::unexpected(
+        Error{ErrorCode::kInvalid, bad.what, bad.hint, *std::move(place), "", {}});
+  }
+
+  Result<Dataset> finish(TokenShardWriter& train, TokenShardWriter& validation) {
+    Dataset dataset{std::string(tokenizer_.name()), tokenizer_.vocabulary(), {}, {}, {}, {}, 0};
+    LH_ASSIGN(dataset.train, finish_part(train, state_.train));
+    LH_ASSIGN(dataset.validation, finish_part(validation, state_.validation));
+    if (const auto loss = bigram_.loss()) {
+      dataset.unigram_loss = loss->unigram;
+      dataset.bigram_loss = loss->bigram;
+    }
+    dataset.job = state_.job;
+    LH_TRY(copy_tokenizer(storage_, tokenizer_, options_.folder));
+    // Last, because it says that the shards are complete.
+    LH_TRY(write_file(storage_, path(kDatasetFile), dataset_text(dataset)));
+    LH_TRY(storage_.remove(path(kPrepareStateFile)));
+    return dataset;
+  }
+
+  static Result<DatasetPart> finish_part(TokenShardWriter& writer,
+                                         const PrepareState::Part& counted) {
+    DatasetPart part{
+        writer.tokens(), counted.text_bytes, counted.documents, writer.fingerprint(), {}};
+    LH_ASSIGN(const std::vector<std::string> paths, writer.finish());
+    for (const std::string& shard : paths) part.shards.push_back(name_in_folder(shard));
+    return part;
+  }
+
+  Storage& storage_;
+  const PrepareOptions& options_;
+  const Tokenizer& tokenizer_;
+  const PrepareCallback& progress_;
+  BigramModel bigram_;
+  std::optional<TextInputs> inputs_;
+  std::int64_t cut_ = 0;
+  std::int64_t bytes_before_ = 0;
+  PrepareState state_;
+  std::int64_t clean_tokens_ = 0;  // of the part, before state_.from
+};
 
 }  // namespace
 
 Result<Dataset> prepare_dataset(Storage& storage, const PrepareOptions& options,
-                                Tokenizer& tokenizer, const PrepareCallback& progress) {
+                                const Tokenizer& tokenizer, const PrepareCallback& progress) {
   if (!(options.validation >= 0 && options.validation < 1)) {
     return invalid(fmt::format("the part for validation is at least 0 and below 1, not {}",
                                options.validation));
   }
-  LH_ASSIGN(const Text text, Text::open(storage, options.inputs));
-  if (text.size() == 0) return invalid("the inputs hold no text");
-  LH_ASSIGN(const Cut cut, find_cut(text, options));
-
-  LH_TRY(make_folders(storage, options.folder));
-  const auto writer_options = [&](std::string part) {
-    return TokenShardWriter::Options{options.folder, std::move(part), tokenizer.vocabulary(),
-                                     options.shard_tokens};
-  };
-  LH_ASSIGN(TokenShardWriter train, TokenShardWriter::open(storage, writer_options("train")));
-  LH_ASSIGN(TokenShardWriter validation, TokenShardWriter::open(storage, writer_options("val")));
-  const auto step = [&](std::int64_t done) -> Result<void> {
-    if (progress({done, text.size(), train.tokens() + validation.tokens()})) return {};
-    return failed("stopped before the data was complete");
-  };
-
-  BigramModel bigram(tokenizer.vocabulary());
-  PartEncoder train_encoder(text, tokenizer, [&](std::span<const Token> tokens) {
-    bigram.count(tokens);
-    return train.append(tokens);
-  });
-  LH_TRY(train_encoder.encode(0, cut.at, true, step));
-  PartEncoder validation_encoder(text, tokenizer, [&](std::span<const Token> tokens) {
-    bigram.measure(tokens);
-    return validation.append(tokens);
-  });
-  LH_TRY(validation_encoder.encode(cut.at, text.size(), cut.starts_document, step));
-  if (train.tokens() == 0 || (validation.tokens() == 0) != (options.validation == 0)) {
-    return invalid("one of the parts has separators alone", "use more text");
+  LH_CHECK(options.threads >= 1, "somebody encodes");
+  Result<Dataset> result = Preparation(storage, options, tokenizer, progress).run();
+  if (!result && result.error().code == ErrorCode::kFailed) {
+    std::string& hint = result.error().hint;
+    hint += hint.empty() ? "" : "; ";
+    hint += "the same command goes on from the last whole shard";
   }
+  return result;
+}
 
-  Dataset dataset{std::string(tokenizer.name()), tokenizer.vocabulary(), {}, {}, {}, {}};
-  LH_ASSIGN(dataset.train, finish_part(train, cut.at, train_encoder.documents()));
-  LH_ASSIGN(dataset.validation,
-            finish_part(validation, text.size() - cut.at, validation_encoder.documents()));
-  if (const auto loss = bigram.loss()) {
-    dataset.unigram_loss = loss->unigram;
-    dataset.bigram_loss = loss->bigram;
+Result<void> copy_tokenizer(Storage& storage, const Tokenizer& tokenizer,
+                            const std::string& folder) {
+  const std::vector<std::string> files = tokenizer.files();
+  for (const std::string& file : files) {
+    std::string name = name_in_folder(file);
+    if (name == "encoder.json") name = "vocab.json";  // OpenAI's names of the two
+    if (name == "vocab.bpe") name = "merges.txt";
+    if (tokenizer.name() == "tokenizer.json" && file == files.front()) name = "tokenizer.json";
+    const std::string copy = fmt::format("{}/{}", folder, name);
+    if (copy == file) continue;
+    LH_ASSIGN(const std::string text, read_text(storage, file, std::uint64_t{1} << 30));
+    LH_TRY(write_file(storage, copy, text));
   }
-  // Last, because it says that the shards are complete.
-  LH_TRY(write_file(storage, fmt::format("{}/{}", options.folder, kDatasetFile),
-                    dataset_text(dataset)));
-  return dataset;
+  return {};
 }
 
 }  // namespace longhaul

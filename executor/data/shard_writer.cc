@@ -8,21 +8,47 @@
 
 namespace longhaul {
 
-Result<TokenShardWriter> TokenShardWriter::open(Storage& storage, Options options) {
+Result<TokenShardWriter> TokenShardWriter::open(Storage& storage, Options options,
+                                                const TokensCallback& take) {
   LH_CHECK(options.vocabulary >= 1 && options.vocabulary <= kVocabularyMax, "ids are int32");
   if (options.shard_tokens < 1 || options.shard_tokens > kShardTokensMax) {
     return invalid(
         fmt::format("a shard holds 1 to {} tokens, not {}", kShardTokensMax, options.shard_tokens));
   }
-  LH_ASSIGN(const std::vector<std::string> names, storage.list(options.folder));
+  TokenShardWriter writer(storage, std::move(options));
+  const Options& said = writer.options_;
+  if (!said.resumable) LH_TRY(refuse_shards(storage, said.folder, said.part));
+  for (std::int64_t shard = 0; shard < said.adopted; ++shard) {
+    LH_TRY(writer.adopt(static_cast<std::size_t>(shard), take));
+  }
+  return writer;
+}
+
+Result<void> TokenShardWriter::refuse_shards(Storage& storage, const std::string& folder,
+                                             const std::string& part) {
+  LH_ASSIGN(const std::vector<std::string> names, storage.list(folder));
   for (const std::string& name : names) {
-    if (name.starts_with(options.part + "_") && name.ends_with(".bin")) {
-      return invalid(
-          fmt::format("{} already holds {} shards ({})", options.folder, options.part, name),
-          "choose another folder, or remove them first");
+    if (name.starts_with(part + "_") && name.ends_with(".bin")) {
+      return invalid(fmt::format("{} already holds {} shards ({})", folder, part, name),
+                     "choose another folder, or remove them first");
     }
   }
-  return TokenShardWriter(storage, std::move(options));
+  return {};
+}
+
+Result<void> TokenShardWriter::adopt(std::size_t shard, const TokensCallback& take) {
+  LH_ASSIGN(TokenStream stream, TokenStream::open(*storage_, {path(shard)}, options_.vocabulary));
+  std::vector<Token> tokens(std::size_t{1} << 16);
+  for (std::int64_t first = 0; first < stream.tokens(); first += std::ssize(tokens)) {
+    tokens.resize(static_cast<std::size_t>(
+        std::min<std::int64_t>(std::ssize(tokens), stream.tokens() - first)));
+    LH_TRY(stream.read(first, tokens));
+    fingerprint_.add(tokens);
+    total_ += std::ssize(tokens);
+    if (take) take(tokens);
+  }
+  ++written_;
+  return {};
 }
 
 TokenShardWriter::TokenShardWriter(TokenShardWriter&& other) noexcept
@@ -34,6 +60,7 @@ TokenShardWriter::TokenShardWriter(TokenShardWriter&& other) noexcept
       fingerprint_(other.fingerprint_) {}
 
 TokenShardWriter::~TokenShardWriter() {
+  if (options_.resumable) return;
   for (std::size_t shard = 0; shard < written_; ++shard) {
     // Given up, for a reason that is on its way up; a file that stays is only bytes.
     static_cast<void>(storage_->remove(temporary_path(shard)));
@@ -64,6 +91,10 @@ Result<void> TokenShardWriter::write_shard() {
   LH_TRY(file->append(shard_));
   LH_TRY(file->sync());
   LH_TRY(file->close());
+  if (options_.resumable) {
+    LH_TRY(storage_->rename(temporary_path(written_ - 1), path(written_ - 1)));
+    LH_TRY(storage_->sync_folder(options_.folder));
+  }
   shard_.clear();
   return {};
 }
@@ -88,12 +119,17 @@ Result<void> TokenShardWriter::append(std::span<const Token> tokens) {
   return {};
 }
 
-Result<std::vector<std::string>> TokenShardWriter::finish() {
+Result<void> TokenShardWriter::flush() {
   if (!shard_.empty()) LH_TRY(write_shard());
+  return {};
+}
+
+Result<std::vector<std::string>> TokenShardWriter::finish() {
+  LH_TRY(flush());
   std::vector<std::string> paths;
   for (std::size_t shard = 0; shard < written_; ++shard) {
     paths.push_back(path(shard));
-    LH_TRY(storage_->rename(temporary_path(shard), paths.back()));
+    if (!options_.resumable) LH_TRY(storage_->rename(temporary_path(shard), paths.back()));
   }
   LH_TRY(storage_->sync_folder(options_.folder));
   written_ = 0;

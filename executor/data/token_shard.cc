@@ -177,20 +177,23 @@ Result<TokenStream::Scan> TokenStream::scan() {
   return result;
 }
 
+bool has_word(std::string_view name, const std::vector<std::string>& words) {
+  for (std::size_t start = 0; start < name.size();) {
+    const std::size_t end = std::min(name.find_first_of("_-.", start), name.size());
+    if (std::find(words.begin(), words.end(), name.substr(start, end - start)) != words.end()) {
+      return true;
+    }
+    start = end + 1;
+  }
+  return false;
+}
+
 Result<std::vector<std::string>> find_shards(Storage& storage, const std::string& folder,
                                              const std::vector<std::string>& words) {
   LH_ASSIGN(const std::vector<std::string> names, storage.list(folder));
   std::vector<std::string> found;
   for (const std::string& name : names) {
-    if (!name.ends_with(".bin")) continue;
-    for (std::size_t start = 0; start < name.size();) {
-      const std::size_t end = std::min(name.find_first_of("_-.", start), name.size());
-      if (std::find(words.begin(), words.end(), name.substr(start, end - start)) != words.end()) {
-        found.push_back(folder + "/" + name);
-        break;
-      }
-      start = end + 1;
-    }
+    if (name.ends_with(".bin") && has_word(name, words)) found.push_back(folder + "/" + name);
   }
   return found;
 }

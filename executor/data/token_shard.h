@@ -110,6 +110,9 @@ class TokenStream {
   std::int64_t vocabulary_ = 0;
 };
 
+/// Whether one of `words` is among the words of a file's name, which `_`, `-` and `.` separate.
+bool has_word(std::string_view name, const std::vector<std::string>& words);
+
 /// Paths of the `.bin` files in a folder that belong to one part of the data, sorted by name as
 /// llm.c does: those with one of `words` among the words of their name, so that `train` finds
 /// train_000000.bin and fineweb_train_000001.bin. Empty when there are none.

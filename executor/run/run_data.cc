@@ -18,6 +18,14 @@ std::string_view name_of(DataPart part) {
   return part == DataPart::kTrain ? "train" : "validation";
 }
 
+SlotMap slots_of(const RunSpec& spec) {
+  const auto map = SlotMap::make({.sequences = spec.train.sequences(),
+                                  .slots = spec.job.global_batch,
+                                  .seed = spec.job.training->seed});
+  LH_CHECK(map, "the run's data and batch were checked");
+  return *map;
+}
+
 /// Puts the tokens where the pipeline wants them.
 MicroBatchReader::Completion into(const TokenSource::Request& request, TokenSource::Done done) {
   return [inputs = request.inputs, targets = request.targets,
@@ -115,11 +123,17 @@ void TrainTokens::fetch(const Request& request, Done done) {
 }
 
 double targets_of_step(const RunSpec& spec, std::uint64_t step) {
-  const auto map = SlotMap::make({.sequences = spec.train.sequences(),
-                                  .slots = spec.job.global_batch,
-                                  .seed = spec.job.training->seed});
-  LH_CHECK(map, "the run's data and batch were checked");
-  return static_cast<double>(map->sequences_of(static_cast<std::int64_t>(step))) *
+  return static_cast<double>(slots_of(spec).sequences_of(static_cast<std::int64_t>(step))) *
+         spec.job.model.context;
+}
+
+double targets_before(const RunSpec& spec, std::uint64_t step) {
+  // All steps of an epoch but its last are full, and an epoch has each sequence once.
+  const SlotMap map = slots_of(spec);
+  const std::int64_t steps = map.steps_per_epoch();
+  const auto done = static_cast<std::int64_t>(step);
+  const std::int64_t of_last_epoch = std::min(done % steps * map.slots(), map.sequences());
+  return static_cast<double>(done / steps * map.sequences() + of_last_epoch) *
          spec.job.model.context;
 }
 

@@ -78,5 +78,7 @@ class ValidationTokens final : public TokenSource {
 
 /// Target tokens of a step: of the slots that hold a sequence.
 double targets_of_step(const RunSpec& spec, std::uint64_t step);
+/// Of all steps before `step`, from the run's very first on.
+double targets_before(const RunSpec& spec, std::uint64_t step);
 
 }  // namespace longhaul

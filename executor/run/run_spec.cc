@@ -236,10 +236,6 @@ Result<void> check_runnable(const Job& job, const Plan& plan) {
     return invalid(fmt::format("job `{}` has no `training` section", job.name),
                    "say what to train on and for how long; docs/formats.md has an example");
   }
-  if (job.model.family != ModelFamily::kGpt2) {
-    return invalid("only models of family gpt2 can be trained yet",
-                   "plan and simulate know llama; the kernels do not");
-  }
   if (job.precision == Precision::kFp16) {
     return invalid("the CPU kernels compute in fp32 or bf16, the job asks for fp16",
                    "set `precision: bf16`; it needs no loss scaling");

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/config_edit.h"
 #include "executor/run/run_spec.h"
 #include "executor/transport/frame.h"
 
@@ -431,6 +432,11 @@ Result<RunSpec> parse_run_spec(std::string_view text) {
     return invalid(fmt::format("the description of the run cannot be read: {}",
                                std::string_view(error.what()).substr(0, kQuotedMax)),
                    "run the same version of longhaul everywhere");
+  }
+  // A worker reads no folder that a message names.
+  if (const auto from = value_at(spec.job_text, "the run's job", "model.from");
+      from && !from->empty()) {
+    return invalid("the run's job has its model in a folder, which workers need not have");
   }
   LH_ASSIGN(spec.job, parse_job(spec.job_text, "the run's job"));
   LH_TRY(check_spec(spec));

@@ -1,9 +1,12 @@
-// Text from a trained model: loads the weights of a run, of a checkpoint or of a Hugging Face
-// folder, and chooses one token after another.
+// Text from a trained model: chooses one token after another.
 //
-// Every token is a forward of the whole window, the way training computes it: what is generated is
-// what the validation loss judged. Same weights, tokens, options and seed give the same tokens.
-// Calls block; one thread.
+// What is generated is what the validation loss judged: each token is chosen by the logits of a
+// forward over the text before it, the way training computes it. Keys and values of what was read
+// are kept (kernels/model_decoder.h), which changes no bit, so a token costs one row. Where the
+// text is longer than the context the model sees its last `context` tokens at positions 0 and up:
+// keys and values depend on where their tokens stood, so there every token costs a whole window.
+//
+// Same weights, tokens, options and seed give the same tokens. Calls block; one thread.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +18,24 @@
 #include "core/result.h"
 #include "core/rng.h"
 #include "executor/data/tokenizer.h"
-#include "executor/storage/storage.h"
+#include "kernels/model_decoder.h"
 #include "kernels/model_stage.h"
 
 namespace longhaul {
 
-/// A whole model with its weights, and what a person should hear about them.
-struct LoadedModel {
-  ModelStage stage;
-  std::string source;              // the folder that the weights come from
-  std::vector<std::string> notes;  // one sentence each
-};
-
-/// `folder` is a run folder (the newest checkpoint that is whole; newer ones that are damaged
-/// become notes), the folder of one checkpoint, or a Hugging Face GPT-2 folder. The latter is
-/// turned into a checkpoint in `scratch`, an empty or absent folder, which is removed again.
-/// Every file is held to its hash. Errors: kInvalid when the folder is none of the three.
-Result<LoadedModel> load_model(Storage& storage, const std::string& folder,
-                               const std::string& scratch);
-
+/// How the next token is drawn. The filters are applied in the order of the fields, as Hugging
+/// Face's transformers does it.
 struct Sampling {
   double temperature = 0;  // 0: always the likeliest token; else logits are divided by it
   int top_k = 0;           // only among so many of the likeliest; 0: among all
+  /// Only among the likeliest whose probabilities, after the filters above, first add up to this
+  /// much; in (0, 1], 1: among all.
+  double top_p = 1;
   std::uint64_t seed = 1;
 };
 
-/// The likeliest id, or one drawn by softmax(logits / temperature); of equal logits the lower id is
-/// the likelier. kFailed when a logit is not finite.
+/// The likeliest id, or one drawn by softmax(logits / temperature) of those that the filters leave;
+/// of equal logits the lower id is the likelier. kFailed when a logit is not finite.
 Result<Token> choose_token(std::span<const float> logits, const Sampling& sampling, Rng& rng);
 
 class TextGenerator {
@@ -50,12 +44,16 @@ class TextGenerator {
   /// with ids that no tokenizer has.
   TextGenerator(ModelStage stage, std::int64_t choices, const Sampling& sampling);
 
+  /// What is drawn from here on is that of sample `number`, from 0: each has a stream of random
+  /// numbers of its own, so one sample does not depend on how long those before it were.
+  void begin_sample(int number);
+
   /// The token after `text`, of which the model sees the last `context` tokens. At least one.
   Result<Token> next(std::span<const Token> text);
 
  private:
-  ModelStage stage_;
-  StageBatch window_;
+  ModelDecoder decoder_;
+  std::vector<Token> read_;  // what the decoder has read
   std::int64_t choices_;
   Sampling sampling_;
   Rng rng_;

@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "executor/transport/address.h"
+
 namespace longhaul {
 namespace {
 
@@ -48,19 +50,6 @@ std::string text_of(const tcp::endpoint& endpoint) {
   return endpoint.address().is_v6()
              ? fmt::format("[{}]:{}", endpoint.address().to_string(), endpoint.port())
              : fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
-}
-
-/// `host:port`, `[v6]:port`.
-Result<std::pair<std::string, std::string>> split_address(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  std::string host = address.substr(0, std::min(colon, address.size()));
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']')
-    host = host.substr(1, host.size() - 2);
-  if (colon == std::string::npos || host.empty() || colon + 1 == address.size()) {
-    return invalid(fmt::format("`{}` is not an address", address),
-                   "write host:port, such as 10.0.0.2:7000");
-  }
-  return std::pair(host, address.substr(colon + 1));
 }
 
 class AsioLoop : public EventLoop {
@@ -607,6 +596,10 @@ Result<std::unique_ptr<Transport>> AsioRuntime::make_transport(TlsOptions option
   return std::make_unique<AsioTransport>(
       state_->context,
       std::make_shared<Tls>(std::move(context), options.limits, std::move(options.on_refused)));
+}
+
+boost::asio::io_context& AsioRuntime::context() {
+  return state_->context;
 }
 
 void AsioRuntime::run() {

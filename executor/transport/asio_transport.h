@@ -17,6 +17,10 @@
 #include "executor/security/tls_context.h"
 #include "executor/transport/transport.h"
 
+namespace boost::asio {
+class io_context;
+}
+
 namespace longhaul {
 
 class AsioRuntime {
@@ -27,6 +31,8 @@ class AsioRuntime {
   AsioRuntime& operator=(const AsioRuntime&) = delete;
 
   EventLoop& loop();
+  /// For other servers on the same thread.
+  boost::asio::io_context& context();
   /// Plain TCP. Transports must be destroyed before the runtime.
   std::unique_ptr<Transport> make_transport();
   /// TLS. With a TlsIdentity it shows its certificate wherever it listens or dials, and an

@@ -79,7 +79,7 @@ TEST(ConfigEdit, what_has_no_place_for_a_value_is_refused) {
 }
 
 TEST(ConfigEdit, every_shipped_job_reads_back_as_itself) {
-  for (const std::string name : {"demo-gpt", "gpt2-small", "gpt3-xl", "llama-1b"}) {
+  for (const std::string name : {"demo-gpt", "demo-llama", "gpt2-small", "gpt3-xl", "llama-1b"}) {
     const std::string path = std::string(LONGHAUL_SOURCE_DIR) + "/configs/jobs/" + name + ".yaml";
     Result<ConfigFile> file = ConfigFile::load(path);
     const Result<Job> before = load_job(path);

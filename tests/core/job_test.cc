@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/hash.h"
+#include "core/model_text.h"
 
 namespace longhaul {
 namespace {
@@ -123,12 +124,12 @@ TEST(Job, auto_allows_what_is_as_fine) {
 }
 
 TEST(Job, the_shipped_jobs_load) {
-  for (const std::string name : {"demo-gpt", "gpt2-small", "gpt3-xl", "llama-1b"}) {
+  for (const std::string name : {"demo-gpt", "demo-llama", "gpt2-small", "gpt3-xl", "llama-1b"}) {
     const Result<Job> job =
         load_job(std::string(LONGHAUL_SOURCE_DIR) + "/configs/jobs/" + name + ".yaml");
     ASSERT_TRUE(job) << job.error().text();
     EXPECT_EQ(job->name, name);
-    EXPECT_EQ(job->training.has_value(), name == "demo-gpt");  // the one that the demo launches
+    EXPECT_EQ(job->training.has_value(), name.starts_with("demo"));  // those that can be launched
   }
 }
 
@@ -363,6 +364,132 @@ TEST(Job, names_are_those_of_the_files) {
   EXPECT_EQ(name_of(RateDecay::kConstant), "constant");
   EXPECT_EQ(name_of(RateDecay::kLinear), "linear");
   EXPECT_EQ(name_of(RateDecay::kCosine), "cosine");
+}
+
+// ---- what only some models have
+
+TEST(Job, norm_and_rotary_numbers_are_read) {
+  EXPECT_EQ(parse_job(kLlama, "j")->model.norm_epsilon, 1e-5);
+  EXPECT_EQ(parse_job(kLlama, "j")->model.rope_theta, 10000);
+  const std::string text =
+      with(kLlama, "kv_heads: 8",
+           "kv_heads: 8, norm_epsilon: 1e-6, rope_theta: 500000, rope_scaling: {factor: 32, "
+           "low_frequency: 1, high_frequency: 4, original_context: 8192}");
+  const Result<Job> job = parse_job(text, "job.yaml");
+  ASSERT_TRUE(job) << job.error().text();
+  EXPECT_EQ(job->model.norm_epsilon, 1e-6);
+  EXPECT_EQ(job->model.rope_theta, 500000);
+  EXPECT_EQ(job->model.rope_scaling, (RopeScaling{32, 1, 4, 8192}));
+  EXPECT_EQ(
+      parse_job(with(kGpt2, "heads: 12", "heads: 12, norm_epsilon: 1e-6"), "j")->model.norm_epsilon,
+      1e-6);
+}
+
+TEST(Job, numbers_that_a_model_cannot_have_are_refused) {
+  const BadJob gpt2[] = {
+      {"heads: 12", "heads: 12, norm_epsilon: 0", "divides by zero"},
+      {"heads: 12", "heads: 12, norm_epsilon: 1.1", "`model.norm_epsilon`"},
+      {"heads: 12", "heads: 12, rope_theta: 10000", "gpt2 has no rotary embedding"},
+      {"heads: 12", "heads: 12, rope_scaling: {factor: 8}", "gpt2 has no rotary embedding"},
+  };
+  for (const BadJob& bad : gpt2) {
+    const std::string errors = errors_of(with(kGpt2, bad.old, bad.replacement));
+    EXPECT_TRUE(errors.contains(bad.says)) << errors;
+  }
+  const BadJob llama[] = {
+      {"kv_heads: 8", "kv_heads: 8, rope_theta: 0", "`model.rope_theta`"},
+      {"kv_heads: 8", "kv_heads: 8, rope_scaling: {factor: 8}", "missing key `low_frequency`"},
+      {"kv_heads: 8",
+       "kv_heads: 8, rope_scaling: {factor: 0.5, low_frequency: 1, high_frequency: 4, "
+       "original_context: 8}",
+       "`model.rope_scaling.factor`"},
+      {"kv_heads: 8",
+       "kv_heads: 8, rope_scaling: {factor: 8, low_frequency: 0, high_frequency: 4, "
+       "original_context: 8}",
+       "a wave of frequency 0"},
+      {"kv_heads: 8",
+       "kv_heads: 8, rope_scaling: {factor: 8, low_frequency: 4, high_frequency: 4, "
+       "original_context: 8}",
+       "4 does not lie above `low_frequency` 4"},
+  };
+  for (const BadJob& bad : llama) {
+    const std::string errors = errors_of(with(kLlama, bad.old, bad.replacement));
+    EXPECT_TRUE(errors.contains(bad.says)) << errors;
+  }
+}
+
+TEST(Job, a_models_text_reads_back_as_the_model) {
+  ModelShape model = parse_job(kLlama, "j")->model;
+  model.norm_epsilon = 1.0 / 3;  // no short decimal is it
+  model.rope_theta = 123456.789;
+  model.rope_scaling = RopeScaling{8, 1.0 / 7, 4, 4096};
+  const std::string job = "schema: longhaul/job/1\nname: j\nmodel: " + model_text(model) +
+                          "\nbatch: {global: 1}\nprecision: fp32\n";
+  const Result<Job> read = parse_job(job, "j");
+  ASSERT_TRUE(read) << read.error().text();
+  EXPECT_EQ(read->model, model);
+}
+
+// ---- a model that lies in a folder
+
+constexpr std::string_view kFrom = R"(schema: longhaul/job/1
+name: tuned
+model: {from: tests/golden/hugging_face/llama, context: 8}
+batch: {global: 4}
+precision: fp32
+)";
+
+Result<Job> parse_here(const std::string& text) {
+  return parse_job(text, std::string(LONGHAUL_SOURCE_DIR) + "/job.yaml");
+}
+
+TEST(Job, a_model_is_that_of_the_folder_it_comes_from) {
+  const Result<Job> job = parse_here(std::string(kFrom));
+  ASSERT_TRUE(job) << job.error().text();
+  EXPECT_EQ(job->model_from, LONGHAUL_SOURCE_DIR "/tests/golden/hugging_face/llama");
+  EXPECT_EQ(job->model.family, ModelFamily::kLlama);
+  EXPECT_EQ(job->model.layers, 2);
+  EXPECT_EQ(job->model.kv_heads, 2);
+  EXPECT_EQ(job->model.context, 8);
+  EXPECT_EQ(job->model.rope_theta, 500000);
+  EXPECT_EQ(parse_here(with(kFrom, ", context: 8", ""))->model.context, 16);
+  // Another model in the folder is another job.
+  EXPECT_NE(job->hash, hash_text(kFrom));
+}
+
+TEST(Job, who_has_not_the_folder_reads_the_shape_from_the_text) {
+  const Result<Job> job = parse_here(std::string(kFrom));
+  ASSERT_TRUE(job);
+  const Result<std::string> text = self_contained_text(kFrom, *job);
+  ASSERT_TRUE(text);
+  const Result<Job> read = parse_job(*text, "elsewhere");
+  ASSERT_TRUE(read) << read.error().text();
+  EXPECT_EQ(read->model, job->model);
+  EXPECT_EQ(read->model_from, "");
+  EXPECT_EQ(self_contained_text(kGpt2, *parse_job(kGpt2, "j")), std::string(kGpt2));
+}
+
+TEST(Job, what_the_folder_says_is_not_said_again) {
+  const BadJob cases[] = {
+      {"context: 8", "layers: 2", "`layers` is what the config.json of `from` says"},
+      {"context: 8", "family: llama", "`family` is what the config.json"},
+      {"context: 8", "rope_theta: 10000", "`rope_theta` is what the config.json"},
+      {"context: 8", "context: 17", "`model.context` must be a whole number from 1 to 16"},
+      {"context: 8", "context: 0", "`model.context`"},
+      {"context: 8", "contxt: 8", "did you mean `context`"},
+      {"context: 8", "dropout: 0.1", "dropout is always 0 here"},
+      {"golden/hugging_face/llama", "nowhere", "nowhere is no folder"},
+      {"golden/hugging_face/llama", "golden", "golden has no config.json"},
+      {"tests/golden/hugging_face/llama", "[a]", "`model.from` must be a text"},
+      {"tests/golden/hugging_face/llama", "\"\"", "this names none"},
+  };
+  for (const BadJob& bad : cases) {
+    const Result<Job> job = parse_here(with(kFrom, bad.old, bad.replacement));
+    ASSERT_FALSE(job) << bad.replacement;
+    EXPECT_TRUE(job.error().text().contains(bad.says)) << job.error().text();
+    EXPECT_EQ(job.error().place.line, 3);
+    EXPECT_EQ(job.error().count(), 1u) << job.error().text();
+  }
 }
 
 }  // namespace

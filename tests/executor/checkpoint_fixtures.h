@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "executor/checkpoint/hugging_face.h"
 #include "executor/checkpoint/layer_files.h"
 #include "executor/checkpoint/manifest.h"
 #include "executor/storage/storage.h"
@@ -27,6 +28,24 @@ inline ModelShape small_model(int layers, bool tied = true) {
           .context = 2,
           .vocabulary = 5,
           .tied_embedding = tied};
+}
+
+/// Width 4, two heads of 2 on one key-value head, MLP width 3, 2 positions, 5 tokens; everything
+/// that only a Llama has is unusual.
+inline ModelShape small_llama(int layers, bool tied) {
+  return {.family = ModelFamily::kLlama,
+          .layers = layers,
+          .width = 4,
+          .heads = 2,
+          .kv_heads = 1,
+          .head_width = 2,
+          .ffn_width = 3,
+          .context = 2,
+          .vocabulary = 5,
+          .tied_embedding = tied,
+          .norm_epsilon = 1e-6,
+          .rope_theta = 500000,
+          .rope_scaling = RopeScaling{8, 1, 4, 8192}};
 }
 
 /// Weights, m and v of a part, owned.
@@ -92,6 +111,14 @@ inline Result<void> write_checkpoint(Storage& storage, const std::string& root,
   LH_TRY(write_manifest(storage, root, manifest));
   LH_TRY(delete_old_checkpoints(storage, root, keep));
   return {};
+}
+
+/// A checkpoint's weights as a Hugging Face folder.
+inline Result<void> write_folder(Storage& storage, const CheckpointManifest& manifest,
+                                 const std::string& checkpoint_folder, const std::string& folder,
+                                 const HuggingFaceOptions& options = {}) {
+  LH_ASSIGN(const ModelSource source, open_checkpoint(storage, checkpoint_folder, manifest));
+  return write_hugging_face(storage, source, folder, options);
 }
 
 inline Result<CheckpointSearch> find_newest(Storage& storage, const std::string& root) {

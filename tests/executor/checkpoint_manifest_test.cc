@@ -50,7 +50,7 @@ seed: 7
 job: {hash: "0123456789abcdef"}
 data: {sequences: 400, batch: 4, batch_since_step: 0}
 model: {family: gpt2, layers: 1, width: 2, heads: 1, kv_heads: 1, head_width: 2,
-        ffn_width: 3, context: 2, vocabulary: 5, tied_embedding: true}
+        ffn_width: 3, context: 2, vocabulary: 5, tied_embedding: true, norm_epsilon: 1e-05}
 files:
   - {name: embedding.safetensors, size: 101 B, hash: "00000000000000010000000000000abc", holders: [oregon-1/0, "lon don/0"]}
   - {name: embedding.optimiser.safetensors, size: 102 B, hash: "00000000000000020000000000000abc", holders: [oregon-1/0, "lon don/0"]}

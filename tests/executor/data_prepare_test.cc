@@ -20,9 +20,12 @@ class MarkingTokenizer final : public Tokenizer {
   std::string_view name() const override { return "marking"; }
   std::int64_t vocabulary() const override { return 257; }
   std::optional<Token> end_of_text() const override { return 256; }
-  std::size_t encode(std::string_view text, Rest rest, std::vector<Token>& out) override {
+  std::unique_ptr<Tokenizer> clone() const override { return std::make_unique<MarkingTokenizer>(); }
+  std::size_t encode(std::string_view text, const TextPart& part,
+                     std::vector<Token>& out) override {
     // Like a real one it keeps some bytes until it has seen what follows.
-    const std::size_t taken = rest == Rest::kNone ? text.size() : text.size() - text.size() % 5;
+    const std::size_t all = part.ends ? text.size() : text.size() - text.size() % 5;
+    const std::size_t taken = std::min(all, part.stop);
     for (const char c : text.substr(0, taken)) out.push_back(static_cast<unsigned char>(c));
     return taken;
   }
@@ -64,8 +67,8 @@ Result<Parts> prepare(const std::vector<std::string>& texts, PrepareOptions opti
                       Tokenizer& tokenizer) {
   SimStorage storage;
   for (const std::string& text : texts) {
-    options.inputs.push_back(fmt::format("in/{}", options.inputs.size()));
-    storage.put(options.inputs.back(), text);
+    options.inputs.paths.push_back(fmt::format("in/{}", options.inputs.paths.size()));
+    storage.put(options.inputs.paths.back(), text);
   }
   options.folder = "out";
   LH_ASSIGN(const Dataset dataset, prepare_dataset(storage, options, tokenizer, go_on));
@@ -205,7 +208,7 @@ TEST(Prepare, the_same_text_gives_the_same_files) {
     storage.put("text", text);
     const auto tokenizer = make_byte_tokenizer();
     EXPECT_TRUE(prepare_dataset(storage,
-                                {.inputs = {"text"}, .folder = folder, .shard_tokens = 9999},
+                                {.inputs = {{"text"}}, .folder = folder, .shard_tokens = 9999},
                                 *tokenizer, go_on)
                     .has_value());
     std::vector<std::string> contents;
@@ -232,23 +235,23 @@ TEST(Prepare, refuses_what_makes_no_two_parts) {
   }
   MarkingTokenizer tokenizer;
   EXPECT_NE(message(prepare({std::string(kSeparator) + "a"}, {.validation = 0.1}, tokenizer))
-                .find("separators alone"),
+                .find("one of the parts has no text"),
             std::string::npos);
   SimStorage storage;
   ASSERT_TRUE(storage.make_folder("in"));
   const auto bytes = make_byte_tokenizer();
   EXPECT_EQ(
-      prepare_dataset(storage, {.inputs = {"gone"}, .folder = "out"}, *bytes, go_on).error().code,
+      prepare_dataset(storage, {.inputs = {{"gone"}}, .folder = "out"}, *bytes, go_on).error().code,
       ErrorCode::kInvalid);
   EXPECT_FALSE(
-      prepare_dataset(storage, {.inputs = {"in"}, .folder = "out"}, *bytes, go_on).has_value());
+      prepare_dataset(storage, {.inputs = {{"in"}}, .folder = "out"}, *bytes, go_on).has_value());
 }
 
 TEST(Prepare, reports_progress_and_stops_when_told) {
   SimStorage storage;
   storage.put("text", std::string(5 << 20, 'x'));
   const auto tokenizer = make_byte_tokenizer();
-  const PrepareOptions options = {.inputs = {"text"}, .folder = "out", .shard_tokens = 1 << 20};
+  const PrepareOptions options = {.inputs = {{"text"}}, .folder = "out", .shard_tokens = 1 << 20};
   std::vector<std::int64_t> done;
   ASSERT_TRUE(prepare_dataset(storage, options, *tokenizer, [&](const PrepareProgress& progress) {
                 EXPECT_EQ(progress.bytes_total, 5 << 20);
@@ -259,18 +262,29 @@ TEST(Prepare, reports_progress_and_stops_when_told) {
   EXPECT_EQ(done.back(), 5 << 20);
   EXPECT_GE(done.size(), 5u);
 
+  // Stopped, and taken up again: the third shard was not whole.
   SimStorage other;
   other.put("text", std::string(5 << 20, 'x'));
   int calls = 0;
-  EXPECT_FALSE(prepare_dataset(other, options, *tokenizer, [&](const PrepareProgress&) {
-                 return ++calls < 3;
-               }).has_value());
-  EXPECT_EQ(other.files(), std::vector<std::string>{"text"});
+  const auto stopped = prepare_dataset(other, options, *tokenizer,
+                                       [&](const PrepareProgress&) { return ++calls < 3; });
+  ASSERT_FALSE(stopped.has_value());
+  EXPECT_EQ(stopped.error().hint, "the same command goes on from the last whole shard");
+  EXPECT_FALSE(other.has("out/dataset.yaml"));
+  done.clear();
+  ASSERT_TRUE(prepare_dataset(other, options, *tokenizer, [&](const PrepareProgress& progress) {
+                EXPECT_GE(progress.bytes_before, 2 << 20);
+                done.push_back(progress.bytes_done);
+                return true;
+              }).has_value());
+  EXPECT_GT(done.front(), 2 << 20);
+  for (const std::string& file : storage.files()) EXPECT_EQ(other.bytes(file), storage.bytes(file));
+  EXPECT_EQ(other.files(), storage.files());
 }
 
 TEST(Prepare, a_folder_without_dataset_yaml_is_what_a_fault_leaves) {
   const auto tokenizer = make_byte_tokenizer();
-  const PrepareOptions options = {.inputs = {"text"}, .folder = "out", .shard_tokens = 8};
+  const PrepareOptions options = {.inputs = {{"text"}}, .folder = "out", .shard_tokens = 8};
   const auto fresh = [] {
     auto storage = std::make_unique<SimStorage>();
     storage->put("text", "aaaa\nbbbb\ncccc\ndddd\n");
@@ -295,12 +309,118 @@ TEST(Prepare, a_folder_without_dataset_yaml_is_what_a_fault_leaves) {
   }
 }
 
+/// All files of a folder, one behind the other.
+std::string contents(const SimStorage& storage, const std::string& folder) {
+  std::string out;
+  for (const std::string& file : storage.files()) {
+    if (file.starts_with(folder + "/")) out += file + "\n" + storage.bytes(file) + "\n";
+  }
+  return out;
+}
+
+TEST(Prepare, goes_on_after_a_crash_at_any_operation_and_ends_the_same) {
+  MarkingTokenizer tokenizer;
+  const std::string s(kSeparator);
+  PrepareOptions options = {.inputs = {{"in"}}, .folder = "out", .shard_tokens = 7};
+  options.inputs.block_bytes = 64;
+  const auto fresh = [&] {
+    auto storage = std::make_unique<SimStorage>();
+    storage->put("in/a.txt", "aaaa\nbbbb" + s + "cccc\ndddd\n");
+    storage->put("in/b.jsonl", "{\"text\": \"eeee\"}\n\n{\"text\": \"f\"}\n");
+    storage->put("in/c.txt",
+                 "gggg\nhhhh\niiii\njjjj\nkkkk\n" + std::string(90, 'l') + "\nmm\nnn\n");
+    return storage;
+  };
+  const auto counted = fresh();
+  ASSERT_TRUE(prepare_dataset(*counted, options, tokenizer, go_on).has_value());
+  const std::string wanted = contents(*counted, "out");
+  EXPECT_EQ(wanted.find("prepare.yaml"), std::string::npos);
+  for (const CrashLoss loss : {CrashLoss::kNothing, CrashLoss::kSome, CrashLoss::kAllUnsynced}) {
+    for (std::uint64_t n = 1; n <= counted->operations(); ++n) {
+      const auto storage = fresh();
+      storage->crash_at(n);
+      static_cast<void>(prepare_dataset(*storage, options, tokenizer, go_on));
+      storage->restart(loss, n);
+      const auto again = prepare_dataset(*storage, options, tokenizer, go_on);
+      ASSERT_TRUE(again.has_value()) << n << " " << again.error().text();
+      ASSERT_EQ(contents(*storage, "out"), wanted) << n;
+      // Finished work is left as it is.
+      const std::uint64_t operations = storage->operations();
+      ASSERT_TRUE(prepare_dataset(*storage, options, tokenizer, go_on).has_value());
+      EXPECT_LT(storage->operations() - operations, 40u);
+      ASSERT_EQ(contents(*storage, "out"), wanted) << n;
+    }
+  }
+}
+
+TEST(Prepare, a_full_disk_is_an_error_and_more_room_lets_it_go_on) {
+  const auto tokenizer = make_byte_tokenizer();
+  const PrepareOptions options = {.inputs = {{"text"}}, .folder = "out", .shard_tokens = 1000};
+  SimStorage storage;
+  storage.put("text", std::string(10'000, 'x'));
+  storage.set_capacity(storage.used() + 8'000);  // two of ten shards of 3,024 bytes
+  const auto full = prepare_dataset(storage, options, *tokenizer, go_on);
+  ASSERT_FALSE(full.has_value());
+  EXPECT_EQ(full.error().code, ErrorCode::kFailed);
+  EXPECT_NE(full.error().hint.find("the same command goes on from the last whole shard"),
+            std::string::npos);
+  storage.set_capacity(0);
+  std::int64_t before = 0;
+  ASSERT_TRUE(prepare_dataset(storage, options, *tokenizer, [&](const PrepareProgress& progress) {
+                before = progress.bytes_before;
+                return true;
+              }).has_value());
+  SimStorage other;
+  other.put("text", std::string(10'000, 'x'));
+  ASSERT_TRUE(prepare_dataset(other, options, *tokenizer, go_on).has_value());
+  EXPECT_EQ(contents(storage, "out"), contents(other, "out"));
+}
+
+TEST(Prepare, other_work_in_the_folder_is_refused) {
+  const auto tokenizer = make_byte_tokenizer();
+  const PrepareOptions options = {.inputs = {{"text"}}, .folder = "out", .shard_tokens = 1'000'000};
+  const auto message = [&](Storage& storage, const PrepareOptions& with) {
+    const auto result = prepare_dataset(storage, with, *tokenizer, go_on);
+    return result ? std::string("done") : result.error().message;
+  };
+  SimStorage storage;
+  storage.put("text", std::string(3 << 20, 'x'));
+  storage.put("more", std::string(3 << 20, 'y'));
+  ASSERT_FALSE(
+      prepare_dataset(storage, options, *tokenizer, [](const auto&) { return false; }).has_value());
+  PrepareOptions other = options;
+  const std::string unfinished = "out holds the unfinished work of another job";
+  other.inputs.paths = {"more"};
+  EXPECT_EQ(message(storage, other).substr(0, unfinished.size()), unfinished);
+  other = options;
+  other.shard_tokens = 999'999;
+  EXPECT_EQ(message(storage, other).substr(0, unfinished.size()), unfinished);
+  other = options;
+  other.validation = 0.2;
+  EXPECT_EQ(message(storage, other).substr(0, unfinished.size()), unfinished);
+  // A shard that was exchanged meanwhile.
+  SimStorage exchanged;
+  exchanged.put("text", std::string(3 << 20, 'x'));
+  ASSERT_FALSE(prepare_dataset(exchanged, options, *tokenizer, [](const auto&) {
+                 return false;
+               }).has_value());
+  exchanged.put("out/train_000000.bin", "x");
+  EXPECT_NE(message(exchanged, options).find("a token shard starts with"), std::string::npos);
+  EXPECT_EQ(message(storage, options), "done");
+  other.inputs.paths = {"more"};
+  EXPECT_EQ(message(storage, other), "out already holds other data, of tokenizer bytes");
+  // Shards of somebody else, without a dataset.yaml.
+  storage.put("theirs/train_000000.bin", "x");
+  other.folder = "theirs";
+  EXPECT_EQ(message(storage, other), "theirs already holds train shards (train_000000.bin)");
+}
+
 TEST(Dataset, changed_shards_are_noticed) {
   SimStorage storage;
   storage.put("text", "aaaa\nbbbb\ncccc\ndddd\n");
   const auto tokenizer = make_byte_tokenizer();
   const auto dataset =
-      prepare_dataset(storage, {.inputs = {"text"}, .folder = "out"}, *tokenizer, go_on);
+      prepare_dataset(storage, {.inputs = {{"text"}}, .folder = "out"}, *tokenizer, go_on);
   ASSERT_TRUE(dataset.has_value());
   storage.flip_bit("out/train_000000.bin", 1024, 0);
   EXPECT_FALSE(check_part(storage, "out", *dataset, dataset->train).has_value());
@@ -308,8 +428,13 @@ TEST(Dataset, changed_shards_are_noticed) {
 }
 
 TEST(Dataset, bad_files_are_refused) {
-  const std::string good = dataset_text(
-      {"bytes", 256, {3, 3, 1, 1, {"train_000000.bin"}}, {1, 1, 0, 2, {"val_0.bin"}}, 1.5, 1.25});
+  const std::string good = dataset_text({"bytes",
+                                         256,
+                                         {3, 3, 1, 1, {"train_000000.bin"}},
+                                         {1, 1, 0, 2, {"val_0.bin"}},
+                                         1.5,
+                                         1.25,
+                                         7});
   ASSERT_TRUE(parse_dataset(good, "dataset.yaml").has_value()) << good;
   struct Case {
     std::string from;
@@ -326,6 +451,7 @@ TEST(Dataset, bad_files_are_refused) {
       {"tokens: 3", "tokens: 0"},
       {"tokens: 3", "tokens: -3"},
       {"bigram_loss", "bigram"},
+      {"\"0000000000000007\"", "7"},
   };
   for (const Case& bad : cases) {
     std::string text = good;

@@ -7,10 +7,12 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "executor/checkpoint/hugging_face.h"
+#include "executor/run/model_loader.h"
 #include "executor/run/text_generator.h"
 #include "executor/storage/real_storage.h"
 #include "executor/storage/sim_storage.h"
@@ -71,6 +73,55 @@ TEST(GenerateChoice, top_k_draws_among_the_likeliest_alone) {
     ++seen[static_cast<std::size_t>(of_all)];
   }
   for (const int count : seen) EXPECT_GT(count, 0);
+}
+
+TEST(GenerateChoice, top_p_draws_among_the_fewest_that_reach_it) {
+  // Probabilities 1/8, 1/2, 1/8, 1/4 at temperature 1; the likeliest first are ids 1, 3, 0, 2. One
+  // has 0.5, two have 0.75, three 0.875, four 1.
+  const std::vector<float> logits = {0, std::log(4.0f), 0, std::log(2.0f)};
+  const struct {
+    double top_p;
+    std::set<Token> left;
+  } cases[] = {{1e-9, {1}},          {0.49, {1}},           {0.51, {1, 3}},
+               {0.74, {1, 3}},       {0.76, {0, 1, 3}},     {0.87, {0, 1, 3}},
+               {0.88, {0, 1, 2, 3}}, {0.999, {0, 1, 2, 3}}, {1, {0, 1, 2, 3}}};
+  for (const auto& [top_p, left] : cases) {
+    std::set<Token> seen;
+    for (std::uint64_t seed = 0; seed < 200; ++seed) {
+      seen.insert(*chosen(logits, {.temperature = 1, .top_p = top_p}, seed));
+    }
+    EXPECT_EQ(seen, left) << top_p;
+  }
+  // Equal halves reach 0.5 exactly with the first.
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    EXPECT_EQ(chosen({3, 3}, {.temperature = 1, .top_p = 0.5}, seed), 0);
+  }
+}
+
+TEST(GenerateChoice, filters_act_in_the_order_of_transformers) {
+  // Probabilities 0.4, 0.3, 0.2, 0.1. Of the two that top-k leaves the first has 4/7, so top-p 0.57
+  // keeps it alone (4/7 = 0.571); before top-k it would have kept two.
+  const std::vector<float> logits = {std::log(0.4f), std::log(0.3f), std::log(0.2f),
+                                     std::log(0.1f)};
+  bool has_second = false;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    EXPECT_EQ(chosen(logits, {.temperature = 1, .top_k = 2, .top_p = 0.57}, seed), 0);
+    EXPECT_LE(*chosen(logits, {.temperature = 1, .top_k = 2, .top_p = 0.58}, seed), 1);
+    has_second |= chosen(logits, {.temperature = 1, .top_p = 0.57}, seed) == 1;
+    // The temperature comes before both: at 0.5 the squares 16 : 9 : 4 : 1 count, the first has
+    // 16/30.
+    EXPECT_EQ(chosen(logits, {.temperature = 0.5, .top_p = 0.53}, seed), 0);
+  }
+  EXPECT_TRUE(has_second);
+}
+
+TEST(GenerateChoice, what_top_p_leaves_is_drawn_as_the_softmax_says) {
+  // 1/2 and 1/4 of the four above are 2/3 and 1/3; lower ids come first in a draw.
+  const std::vector<float> logits = {0, std::log(4.0f), 0, std::log(2.0f)};
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const double drawn = Rng("test", seed).uniform();
+    EXPECT_EQ(chosen(logits, {.temperature = 1, .top_p = 0.7}, seed), drawn < 2.0 / 3 ? 1 : 3);
+  }
 }
 
 TEST(GenerateChoice, extreme_logits_and_temperatures_still_choose) {
@@ -169,6 +220,70 @@ TEST(Generate, the_greedy_token_is_the_one_that_training_finds_cheapest) {
   EXPECT_EQ(continued(tiny_stage(10), {}, {3, 7}, 12), expected);
 }
 
+ModelShape tiny_llama() {
+  ModelShape model = tiny_model();
+  model.family = ModelFamily::kLlama;
+  model.kv_heads = 1;
+  return model;
+}
+
+/// As training would: a forward over the last tokens, for each token anew.
+std::vector<Token> by_windows(ModelStage& stage, const Sampling& sampling, std::vector<Token> text,
+                              int tokens) {
+  Rng rng("generate", sampling.seed);
+  StageBatch window(stage, 1);
+  const auto vocabulary = static_cast<std::size_t>(stage.model().vocabulary);
+  for (int n = 0; n < tokens; ++n) {
+    const auto context = static_cast<std::size_t>(stage.model().context);
+    const auto seen = std::span(text).last(std::min(text.size(), context));
+    std::ranges::fill(std::ranges::copy(seen, window.tokens().begin()).out, window.tokens().end(),
+                      0);
+    stage.forward(window);
+    const auto logits = stage.logits(window).subspan((seen.size() - 1) * vocabulary, vocabulary);
+    text.push_back(*choose_token(logits, sampling, rng));
+  }
+  return text;
+}
+
+TEST(Generate, a_token_at_a_time_gives_the_tokens_of_whole_windows) {
+  const Sampling hot = {.temperature = 1.5, .top_k = 12, .top_p = 0.9, .seed = 3};
+  for (const ModelShape& model : {tiny_model(), tiny_llama()}) {
+    for (const std::vector<Token>& prompt :
+         {std::vector<Token>{3}, {3, 7, 1, 2, 4}, {1, 2, 3, 4, 5, 6, 7}}) {
+      auto stage = ModelStage::create(model, {0, model.layers, true, true}).value();
+      stage.initialise_weights(5);
+      const std::vector<Token> windows = by_windows(stage, hot, prompt, 20);  // four contexts
+      EXPECT_EQ(continued(std::move(stage), hot, prompt, 20), windows);
+    }
+  }
+}
+
+TEST(Generate, another_text_is_read_anew) {
+  TextGenerator generator(tiny_stage(10), 19, {});
+  const std::vector<std::vector<Token>> texts = {{3, 7}, {3, 7, 1}, {3, 8, 1}, {3}, {3}, {4, 3}};
+  for (const std::vector<Token>& text : texts) {
+    EXPECT_EQ(generator.next(text).value(),
+              TextGenerator(tiny_stage(10), 19, {}).next(text).value());
+  }
+}
+
+TEST(Generate, samples_do_not_depend_on_those_before_them) {
+  const Sampling hot = {.temperature = 2, .seed = 4};
+  TextGenerator generator(tiny_stage(10), 19, hot);
+  const auto write = [&](int sample, int tokens) {
+    generator.begin_sample(sample);
+    std::vector<Token> text = {3};
+    for (int n = 0; n < tokens; ++n) text.push_back(generator.next(text).value());
+    return text;
+  };
+  const std::vector<Token> first = write(0, 30);
+  const std::vector<Token> second = write(1, 30);
+  EXPECT_EQ(first, continued(tiny_stage(10), hot, {3}, 30));
+  EXPECT_NE(second, first);
+  EXPECT_EQ(write(1, 30), second);
+  EXPECT_EQ(write(0, 30), first);
+}
+
 TEST(Generate, a_text_longer_than_the_context_counts_by_its_last_tokens) {
   const std::vector<Token> end = {1, 2, 3, 4, 5};  // the context
   std::vector<Token> text = {9, 8, 18, 0};
@@ -204,13 +319,10 @@ class GenerateFolder : public fixtures::StorageSides {
   void replace(const std::string& path, const std::string& text) {
     ASSERT_TRUE(write_file(*storage_, path, text));
   }
-  Result<LoadedModel> load(const std::string& path) {
-    return load_model(*storage_, path, at("scratch"));
-  }
+  Result<LoadedModel> load(const std::string& path) { return load_model(*storage_, path); }
   /// The error's text, or what is wrong.
   std::string refusal(const std::string& path) {
     const auto model = load(path);
-    EXPECT_EQ(storage_->kind(at("scratch")), EntryKind::kAbsent);
     return model ? "accepted" : model.error().text();
   }
   /// Ten tokens tell two checkpoints apart.
@@ -246,11 +358,10 @@ TEST_P(GenerateFolder, a_hugging_face_folder_gives_the_text_of_its_checkpoint) {
   write_step(10);
   const auto manifest = read_manifest(*storage_, at("run/checkpoints"), {.term = 1, .step = 10});
   ASSERT_TRUE(manifest);
-  ASSERT_TRUE(write_hugging_face(*storage_, *manifest, checkpoint_at(10), at("hf")));
+  ASSERT_TRUE(fixtures::write_folder(*storage_, *manifest, checkpoint_at(10), at("hf")));
   auto model = load(at("hf"));
   ASSERT_TRUE(model) << model.error().text();
   EXPECT_EQ(text_of(std::move(model->stage)), text_of(tiny_stage(10)));
-  EXPECT_EQ(storage_->kind(at("scratch")), EntryKind::kAbsent);
 }
 
 TEST_P(GenerateFolder, a_damaged_newest_checkpoint_is_named_and_passed_over) {
@@ -278,7 +389,7 @@ TEST_P(GenerateFolder, a_damaged_newest_checkpoint_is_named_and_passed_over) {
 TEST_P(GenerateFolder, what_holds_no_model_is_refused) {
   EXPECT_TRUE(refusal(at("absent")).contains("is not there"));
   replace(at("file"), "text");
-  EXPECT_TRUE(refusal(at("file")).contains("is no folder"));
+  EXPECT_TRUE(refusal(at("file")).contains(at("file"))) << refusal(at("file"));  // no llm.c file
   ASSERT_TRUE(storage_->make_folder(at("empty")));
   EXPECT_TRUE(refusal(at("empty")).contains("holds no model"));
   // A run that has not written a checkpoint yet.
@@ -289,13 +400,13 @@ TEST_P(GenerateFolder, what_holds_no_model_is_refused) {
   EXPECT_TRUE(refusal(at("young")).contains("there is no checkpoint in " + at("young")));
 }
 
-TEST_P(GenerateFolder, a_broken_hugging_face_folder_leaves_nothing_behind) {
+TEST_P(GenerateFolder, a_broken_hugging_face_folder_is_refused) {
   ASSERT_TRUE(storage_->make_folder(at("hf")));
   replace(at("hf/config.json"), "{\"model_type\": \"llama\"}");
-  EXPECT_TRUE(refusal(at("hf")).contains("only gpt2 folders"));
+  EXPECT_TRUE(refusal(at("hf")).contains("`num_hidden_layers` is missing"));
   replace(at("hf/config.json"), "{");
   EXPECT_TRUE(refusal(at("hf")).contains("config.json"));
-  replace(at("hf/config.json"), hugging_face_config(tiny_model()));
+  replace(at("hf/config.json"), hugging_face_config(tiny_model(), "float32"));
   EXPECT_TRUE(refusal(at("hf")).contains("model.safetensors"));
   replace(at("hf/model.safetensors"), "no tensors");
   EXPECT_TRUE(refusal(at("hf")).contains("model.safetensors"));
@@ -314,11 +425,11 @@ TEST_P(GenerateFolder, a_changed_manifest_is_refused) {
   manifest.model.context = 1 << 24;
   replace(path, manifest_text(manifest));
   EXPECT_TRUE(refusal(checkpoint_at(10)).contains("embedding.safetensors has "));
-  // A family that longhaul plans and does not compute.
+  // Another family's tensors are not there.
   manifest = parse_manifest(text, path).value();
   manifest.model.family = ModelFamily::kLlama;
   replace(path, manifest_text(manifest));
-  EXPECT_TRUE(refusal(checkpoint_at(10)).contains("gpt2")) << refusal(checkpoint_at(10));
+  EXPECT_TRUE(refusal(checkpoint_at(10)).contains("`model.embed_tokens.weight` is missing"));
 }
 
 // ---------------------------------------------------------------------------------------------

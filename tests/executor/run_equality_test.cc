@@ -80,6 +80,14 @@ std::vector<Case> exact_cases() {
   add("bf16_recomputed", {.layers = {2, 2}, .recompute = true, .precision = Precision::kBf16});
   // 13 sequences and a batch of 8: the second row of an epoch has three slots of padding.
   add("padding", {.layers = {2, 2}, .train_tokens = 8 * 13 + 1});
+  add("llama", {.layers = {1, 3}, .llama = true});
+  add("llama_untied", {.layers = {1, 2, 1}, .tied = false, .llama = true});
+  add("llama_greedy_recomputed", {.layers = {1, 3},
+                                  .family = kGreedy,
+                                  .in_flight = {4, 4},
+                                  .orders = greedy_two(),
+                                  .llama = true,
+                                  .recompute = true});
   return cases;
 }
 
@@ -120,6 +128,9 @@ std::vector<Case> close_cases() {
                                   .in_flight = {4, 4},
                                   .orders = greedy_two()});
   add("untied_pipelines", {.layers = {1, 3}, .micro_batches = {3, 5}, .tied = false});
+  add("llama_two_by_three", {.layers = {1, 2, 1}, .micro_batches = {3, 5}, .llama = true});
+  add("llama_untied_pipelines",
+      {.layers = {1, 3}, .micro_batches = {1, 5, 2}, .tied = false, .llama = true});
   return cases;
 }
 

@@ -66,6 +66,7 @@ struct RunOptions {
   std::vector<int> in_flight = {};       // empty: the family's
   std::vector<std::string> orders = {};  // of each stage, for family greedy
   bool tied = true;
+  bool llama = false;
   bool recompute = false;
   Precision precision = Precision::kFp32;
   Codec activations = Codec::kNone;
@@ -99,7 +100,7 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
   spec.job_text = fmt::format(
       "schema: longhaul/job/1\n"
       "name: tiny\n"
-      "model: {{family: gpt2, layers: {}, width: 16, heads: 2, context: 8, vocabulary: 16, "
+      "model: {{family: {}, layers: {}, width: 16, context: 8, vocabulary: 16, "
       "tied_embedding: {}}}\n"
       "batch: {{global: {}, micro_batch: {}}}\n"
       "precision: {}\n"
@@ -111,6 +112,8 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
       "  learning_rate: {{max: 2e-2, min: 2e-3, warm_up: 5}}\n"
       "  validation: {{every: {}, sequences: 6}}\n"
       "  checkpoints: {{every: {}, keep: 2}}\n",
+      options.llama ? "llama, heads: 4, kv_heads: 2, head_width: 6, ffn_width: 36"
+                    : "gpt2, heads: 2",
       layers, options.tied, batch, options.micro_batch, name_of(options.precision),
       options.is_auto ? "auto" : fmt::format("{}", options.recompute), compression, options.steps,
       options.validation_every, options.checkpoint_every);

@@ -246,6 +246,7 @@ TEST(RunSpecText, each_malformed_field_is_refused_at_its_own_check) {
       {"/term", 1e30, "not whole or not in its range"},
       {"/job", 7, "cannot be read"},
       {"/job", "schema: longhaul/job/1\n", "missing key `name`"},
+      {"/job", "model: {from: /proc}\n", "its model in a folder, which workers need not have"},
       {"/plan", 7, "cannot be read"},
       {"/plan/layers", Json::array(), grid.c_str()},
       {"/plan/layers", {2, 2}, grid.c_str()},
@@ -736,6 +737,21 @@ TYPED_TEST(Questions, a_token_outside_the_vocabulary_is_refused) {
     EXPECT_EQ(got->has_value(), token == 15) << token;
     if (!*got) {
       EXPECT_EQ(got->error().message, "rank 1 sent what is no token");
+    }
+  }
+}
+
+// ---- tokens of steps
+
+TEST(RunTokens, those_of_all_steps_before_one_are_their_sum) {
+  // Batches of 5: more, as many, fewer than the data has, and with and without a partial last row.
+  for (const std::int64_t sequences : {1, 4, 5, 6, 10, 13}) {
+    const DataIdentity data = {1, sequences * 8 + 1, 16, 8};
+    const RunSpec spec = fixtures::spec_of({.micro_batches = {3, 2}}, data, data);
+    double sum = 0;
+    for (std::uint64_t step = 0; step < 12; ++step) {
+      EXPECT_EQ(targets_before(spec, step), sum) << sequences << " sequences, step " << step;
+      sum += targets_of_step(spec, step);
     }
   }
 }

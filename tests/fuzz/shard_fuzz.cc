@@ -10,7 +10,7 @@
 
 #include "core/result.h"
 #include "executor/data/dataset.h"
-#include "executor/data/gpt2_split.h"
+#include "executor/data/hand_split.h"
 #include "executor/data/token_shard.h"
 #include "executor/data/tokenizer.h"
 #include "executor/storage/sim_storage.h"
@@ -54,11 +54,10 @@ void read_as_tables(std::string_view bytes) {
 void read_as_text(std::string_view bytes) {
   std::string_view rest = bytes;
   while (!rest.empty()) {
-    const std::size_t length = next_piece(rest);
+    const auto [length, seen] = next_gpt2_piece(rest);
     LH_CHECK(length >= 1 && length <= rest.size(), "a piece is a part of the text");
-    // What lies beyond the look-ahead does not change a piece.
-    const std::size_t seen = std::min(rest.size(), length + kPieceLookahead);
-    LH_CHECK(next_piece(rest.substr(0, seen)) == length || seen == rest.size(),
+    // What lies beyond what was seen does not change a piece.
+    LH_CHECK(next_gpt2_piece(rest.substr(0, seen + 3)).length == length,
              "a piece does not depend on what is far behind it");
     rest.remove_prefix(length);
   }

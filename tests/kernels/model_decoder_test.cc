@@ -26,7 +26,12 @@ ModelShape small_model(ModelFamily family) {
   return model;
 }
 
-class Decoder : public testing::TestWithParam<ModelFamily> {
+struct DecoderCase {
+  ModelFamily family;
+  Precision precision;
+};
+
+class Decoder : public testing::TestWithParam<DecoderCase> {
  protected:
   Decoder() : tokens_(150) {
     Rng rng("tokens", 2);
@@ -39,7 +44,8 @@ class Decoder : public testing::TestWithParam<ModelFamily> {
     expected_.assign(logits.begin(), logits.end());
   }
   ModelStage make_stage() const {
-    auto stage = ModelStage::create(small_model(GetParam()), {0, 2, true, true}).value();
+    const auto [family, precision] = GetParam();
+    auto stage = ModelStage::create(small_model(family), {0, 2, true, true}, precision).value();
     stage.initialise_weights(3);
     // Larger than a model begins with, so that attention is far from uniform.
     for (float& weight : stage.weights()) weight *= 5;
@@ -93,8 +99,15 @@ TEST_P(Decoder, a_reset_forgets_everything) {
   EXPECT_TRUE(same_bits(decoder.feed(std::span(tokens_).first(9)), expected_after(9)));
 }
 
-INSTANTIATE_TEST_SUITE_P(, Decoder, testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(, Decoder,
+                         testing::Values(DecoderCase{ModelFamily::kGpt2, Precision::kFp32},
+                                         DecoderCase{ModelFamily::kGpt2, Precision::kBf16},
+                                         DecoderCase{ModelFamily::kLlama, Precision::kFp32},
+                                         DecoderCase{ModelFamily::kLlama, Precision::kBf16}),
+                         [](const auto& info) {
+                           return std::string(name_of(info.param.family)) + "_" +
+                                  std::string(name_of(info.param.precision));
+                         });
 
 TEST(DecoderDeathTest, tokens_beyond_the_context_stop_the_program) {
   auto stage = ModelStage::create(small_model(ModelFamily::kLlama), {0, 2, true, true}).value();

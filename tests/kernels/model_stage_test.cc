@@ -421,6 +421,25 @@ TEST(ModelStage, shapes_and_slices_that_cannot_be_are_refused) {
   EXPECT_EQ(changed(llama, &ModelShape::kv_heads, 4), 2);
   EXPECT_EQ(changed(llama, &ModelShape::kv_heads, 0), 2);
   EXPECT_EQ(changed(llama, &ModelShape::head_width, 7), 2);
+  ModelShape shape = llama;
+  for (const double epsilon : {0.0, 1e-46, 2.0, std::nan("")}) {  // 1e-46 is 0 in fp32
+    shape.norm_epsilon = epsilon;
+    EXPECT_EQ(code(shape, {0, 4, true, true}), 2) << epsilon;
+  }
+  shape = llama;
+  for (const double theta : {0.5, 1e13, std::nan("")}) {
+    shape.rope_theta = theta;
+    EXPECT_EQ(code(shape, {0, 4, true, true}), 2) << theta;
+  }
+  shape = llama;
+  for (const RopeScaling& scaling :
+       {RopeScaling{.factor = 0.5}, RopeScaling{.low_frequency = 0},
+        RopeScaling{.high_frequency = 1}, RopeScaling{.original_context = 0}}) {
+    shape.rope_scaling = scaling;
+    EXPECT_EQ(code(shape, {0, 4, true, true}), 2);
+  }
+  shape.rope_scaling = RopeScaling{};
+  EXPECT_EQ(code(shape, {0, 4, true, true}), 0);
 }
 
 TEST(Gpt2DeathTest, a_backward_without_its_forward_stops_the_program) {

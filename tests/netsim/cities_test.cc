@@ -156,6 +156,7 @@ TEST(Cities, a_wrong_table_is_refused_with_the_line) {
       {header + ",tokyo,,JP,ea,35.69,139.69,9700,\n", "the city is empty"},
       {header + ",tokyo,Tokyo,JPN,ea,35.69,139.69,9700,\n", "`JPN` is not a country's"},
       {header + ",tokyo,Tokyo,jp,ea,35.69,139.69,9700,\n", "`jp` is not a country's"},
+      {header + ",tokyo,Tokyo,/P,ea,35.69,139.69,9700,\n", "`/P` is not a country's"},
       {header + ",tokyo,Tokyo,JP,xx,35.69,139.69,9700,\n", "`xx` is not a zone"},
       {header + ",tokyo,Tokyo,JP,ea,north,139.69,9700,\n", "north"},
       {header + ",tokyo,Tokyo,JP,ea,35.69,,9700,\n", "number"},

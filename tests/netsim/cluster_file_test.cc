@@ -257,6 +257,15 @@ TEST_F(ClusterFile, every_site_of_the_shipped_clusters_of_cities_has_coordinates
   }
 }
 
+TEST_F(ClusterFile, one_site_needs_no_network_and_two_do) {
+  const std::string one =
+      "schema: longhaul/cluster/1\nname: c\nsites:\n  - {name: tokyo, nodes: [{devices: 2xt4}]}\n";
+  EXPECT_EQ(parsed(one).device_count(), 2);
+  EXPECT_NE(
+      error_of(one + "  - {name: oregon, nodes: [{devices: t4}]}\n").find("missing key `network`"),
+      std::string::npos);
+}
+
 TEST_F(ClusterFile, an_unknown_kind_is_one_error_where_it_stands_whatever_the_count) {
   const Result<Topology> topology =
       parse(cluster("  - {name: a, nodes: [{devices: [2xv100, 3xv10], count: 4096}]}\n", "{}"));

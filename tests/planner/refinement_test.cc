@@ -30,7 +30,7 @@ struct Case {
 TEST(Refinement, takes_the_idle_device_and_gives_it_most_layers) {
   const Case here;
   const Problem problem(here.topology, here.job);
-  const JudgedPlan refined = refine(problem, here.judged(), {.name = "test"});
+  const JudgedPlan refined = refine(problem, here.judged(), {.name = "test"}).best;
   EXPECT_LT(refined.step.step, here.judged().step.step);
   // One layer on the unit device, three on the one that is four times as fast.
   const std::size_t fast = refined.plan.devices[0][0] == 2 ? 0 : 1;
@@ -42,8 +42,8 @@ TEST(Refinement, takes_the_idle_device_and_gives_it_most_layers) {
 TEST(Refinement, is_the_same_on_any_number_of_threads) {
   const Case here;
   const Problem problem(here.topology, here.job);
-  const JudgedPlan one = refine(problem, here.judged(), {.name = "test", .threads = 1});
-  const JudgedPlan three = refine(problem, here.judged(), {.name = "test", .threads = 3});
+  const JudgedPlan one = refine(problem, here.judged(), {.name = "test", .threads = 1}).best;
+  const JudgedPlan three = refine(problem, here.judged(), {.name = "test", .threads = 3}).best;
   EXPECT_EQ(one.step.step, three.step.step);
   EXPECT_EQ(one.plan.devices, three.plan.devices);
   EXPECT_EQ(one.plan.in_flight, three.plan.in_flight);
@@ -58,8 +58,8 @@ TEST(Refinement, greedy_schedules_hide_a_hop_that_1f1b_waits_for) {
   Plan plan = unit_plan(ScheduleFamily::kOneForwardOneBackward, 2, {8});
   const Problem problem(topology, job);
   const JudgedPlan start{plan, *simulate_step(topology, job, plan), 0};
-  const JudgedPlan refined = refine(problem, start, {.name = "test"});
-  const JudgedPlan in_order = refine(problem, start, {.name = "test", .greedy = false});
+  const JudgedPlan refined = refine(problem, start, {.name = "test"}).best;
+  const JudgedPlan in_order = refine(problem, start, {.name = "test", .greedy = false}).best;
   EXPECT_NE(in_order.plan.family, ScheduleFamily::kGreedy);
   EXPECT_EQ(refined.plan.family, ScheduleFamily::kGreedy);
   EXPECT_LT(refined.step.step, 0.99 * in_order.step.step);
@@ -79,7 +79,7 @@ TEST(Refinement, who_ends_late_owns_more_of_the_gradient) {
   const Plan plan = unit_plan(ScheduleFamily::kOneForwardOneBackward, 1, {1, 1});
   const Problem problem(topology, job);
   const JudgedPlan start{plan, *simulate_step(topology, job, plan), 0};
-  const JudgedPlan refined = refine(problem, start, {.name = "test"});
+  const JudgedPlan refined = refine(problem, start, {.name = "test"}).best;
   EXPECT_NEAR((start.step.step - refined.step.step).value(), 1, 1e-3);
   ASSERT_EQ(refined.plan.reductions.size(), 1u);
   const std::vector<double>& shares = refined.plan.reductions[0].shares;
@@ -100,7 +100,7 @@ TEST(Refinement, a_shared_pipe_asks_for_hierarchical_exchanges_where_any_are_all
   const JudgedPlan start{plan, *simulate_step(topology, job, plan), 0};
   const auto refined = [&](bool any) {
     const Problem problem(topology, job, {}, {}, {.any_all_reduce = any});
-    return refine(problem, start, {.name = "test"});
+    return refine(problem, start, {.name = "test"}).best;
   };
   const JudgedPlan sharded = refined(false);
   for (const Reduction& reduction : sharded.plan.reductions) {

@@ -82,6 +82,9 @@ class Process {
     return true;
   }
 
+  /// What it has written to stderr so far.
+  const std::string& error_text() const { return run_.err; }
+
   void send(int signal) const {
     if (pid_ > 0) kill(pid_, signal);
   }

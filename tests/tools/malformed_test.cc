@@ -123,6 +123,8 @@ std::vector<BadInput> bad_jobs() {
   return {
       row("kv_heads: 2", "kv_heads: 3", "4:62",
           "8 query heads cannot share 3 key-value heads evenly"),
+      row("kv_heads: 2", "kv_heads: 2, head_width: 31", "4:77",
+          "rotary positions turn pairs: a head cannot be 31 wide | make it even"),
       row("llama", "gpt2", "4:61", "gpt2 has one key-value head for each query head"),
       row("width: 256", "width: 250", "4:49", "width 250 is not a multiple of 8 heads"),
       row("ffn_width: 512, ", "", "4:3", "a llama model needs `ffn_width`"),

@@ -190,6 +190,15 @@ TEST(CliProfile, writes_a_device_that_a_cluster_can_name) {
   EXPECT_TRUE(kind.source.contains("longhaul profile on layers of tiny")) << kind.source;
 }
 
+TEST(CliProfile, a_llama_is_measured_as_one) {
+  const TemporaryFolder folder;
+  folder.write("job.yaml", edited(kTinyJob, "gpt2, ", "llama, ffn_width: 24, kv_heads: 1, "));
+  const RunResult run = run_longhaul(
+      {"profile", "--job", "job.yaml", "--time", "0s", "-o", "mine.yaml"}, folder.path());
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_TRUE(read_text(folder / "mine.yaml").contains("on layers of tiny"));
+}
+
 TEST(CliProfile, the_precision_is_the_jobs_unless_given) {
   const TemporaryFolder folder;
   folder.write("job.yaml", edited(kTinyJob, "fp32", "bf16"));
@@ -242,12 +251,17 @@ struct BadProfile {
 
 TEST(CliProfile, wrong_command_lines_are_refused_before_anything_is_measured) {
   const TemporaryFolder folder;
-  folder.write_samples();  // its job is a Llama
+  folder.write_samples();
+  folder.write("odd.yaml",
+               "schema: longhaul/job/1\nname: odd\n"
+               "model: {family: llama, layers: 1, width: 15, heads: 3, ffn_width: 8, context: 8, "
+               "vocabulary: 8}\n"
+               "batch: {global: 1, micro_batch: 1}\nprecision: fp32\n");
   for (const BadProfile& bad : {
            BadProfile{{"profile", "--time", "10"}, "--time: `10` has no unit"},
            {{"profile", "-o", "8xmine.yaml"}, "`8xmine` cannot be the name of a device kind"},
            {{"profile", "--job", "absent.yaml"}, "absent.yaml"},
-           {{"profile", "--job", "job.yaml"}, "the model is not of the gpt2 family"},
+           {{"profile", "--job", "odd.yaml"}, "a head cannot be 5 wide"},
            {{"profile", "-o", "job.yaml/a.yaml"}, "cannot write"},
        }) {
     const RunResult run = run_longhaul(bad.arguments, folder.path());

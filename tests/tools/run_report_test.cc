@@ -41,6 +41,7 @@ RunReportInputs scene() {
   in.spec.job.training->rate_max = 0.5;
   in.spec.validation.emplace();
   in.spec.last_step = 37;
+  in.spec.train = {.fingerprint = 1, .tokens = 5001, .vocabulary = 2, .context = 1};
   in.start = Seconds(100);
   const auto tasklet = [](double compute, double transfer, double bubble, double reduce) {
     return TaskletTimes{.compute = Seconds(compute),
@@ -83,6 +84,12 @@ void run_five_steps(RunReport& report) {
     report.measured(0, of_a(step));
     report.measured(1, of_b(step));
   }
+}
+
+std::string metrics_of(RunReport& report) {
+  std::string lines;
+  for (const RunRecord& record : report.take_records()) lines += metrics_line(record);
+  return lines;
 }
 
 std::vector<json> lines_of(const std::string& text) {
@@ -201,21 +208,21 @@ TEST(RunReportMetrics, a_step_has_its_line_when_all_workers_have_told) {
   RunReport report(scene());
   report.committed(entry(0), Seconds(110));
   report.measured(0, of_a(0));
-  EXPECT_EQ(report.take_metrics(), "");
+  EXPECT_EQ(metrics_of(report), "");
   report.measured(1, of_b(0));
   // Means: compute (0.6 + 1) / 2, wait (0.3 + 0.1) / 2 and so on, to the bit of those sums.
-  EXPECT_EQ(report.take_metrics(),
+  EXPECT_EQ(metrics_of(report),
             R"({"step":0,"loss":2.913,"norm":1.5,"learning_rate":0.5,"decision":"apply",)"
             R"("time_s":10.0,"step_s":null,"tokens_per_s":null,"links":[)"
             R"({"from":"a","to":"b","bytes_sent":8000000,"bytes_raw":16000000},)"
             R"({"from":"b","to":"a","bytes_sent":2000000,"bytes_raw":2000000}],)"
             R"("compute":0.8,"wait":0.2,"reduce":0.4,"commit":0.15000000000000002,"update":0.2})"
             "\n");
-  EXPECT_EQ(report.take_metrics(), "");
+  EXPECT_EQ(metrics_of(report), "");
   report.committed(entry(1), Seconds(114));
   report.measured(1, of_b(1));
   report.measured(0, of_a(1));
-  const std::vector<json> lines = lines_of(report.take_metrics());
+  const std::vector<json> lines = lines_of(metrics_of(report));
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0]["time_s"], 14);
   EXPECT_EQ(lines[0]["step_s"], 4);
@@ -227,16 +234,16 @@ TEST(RunReportMetrics, a_worker_that_tells_nothing_holds_a_line_up_for_two_steps
   report.committed(entry(0), Seconds(110));
   report.committed(entry(1), Seconds(111));
   for (std::uint64_t step = 0; step < 2; ++step) report.measured(0, of_a(step));
-  EXPECT_EQ(report.take_metrics(), "");
+  EXPECT_EQ(metrics_of(report), "");
   report.committed(entry(2), Seconds(112));
-  std::vector<json> lines = lines_of(report.take_metrics());
+  std::vector<json> lines = lines_of(metrics_of(report));
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0]["step"], 0);
   EXPECT_EQ(lines[0]["compute"], 0.6);
   EXPECT_EQ(lines[0]["links"].size(), 1u);
   // Step 2 has nothing of anybody. At the end the lines are written all the same.
   report.ended();
-  lines = lines_of(report.take_metrics());
+  lines = lines_of(metrics_of(report));
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0]["step"], 1);
   EXPECT_EQ(lines[1]["step"], 2);
@@ -244,7 +251,7 @@ TEST(RunReportMetrics, a_worker_that_tells_nothing_holds_a_line_up_for_two_steps
   EXPECT_TRUE(lines[1]["links"].empty());
   // What comes later still counts in the totals.
   report.measured(1, of_b(0));
-  EXPECT_EQ(report.take_metrics(), "");
+  EXPECT_EQ(metrics_of(report), "");
   EXPECT_EQ(report.result({}).links.size(), 2u);
 }
 
@@ -255,12 +262,35 @@ TEST(RunReportMetrics, lines_are_in_the_order_of_the_steps) {
   report.measured(0, of_a(1));
   report.measured(1, of_b(1));
   report.measured(0, of_a(0));
-  EXPECT_EQ(report.take_metrics(), "");
+  EXPECT_EQ(metrics_of(report), "");
   report.measured(1, of_b(0));
-  const std::vector<json> lines = lines_of(report.take_metrics());
+  const std::vector<json> lines = lines_of(metrics_of(report));
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0]["step"], 0);
   EXPECT_EQ(lines[1]["step"], 1);
+}
+
+TEST(RunReportMetrics, records_count_tokens_of_the_whole_run_and_what_each_worker_sent) {
+  // 5000 sequences of one token, 2000 a step: the third step of an epoch has the last 1000.
+  RunReportInputs in = scene();
+  in.spec.first_step = 2;
+  RunReport report(std::move(in));
+  report.committed(entry(2), Seconds(110));
+  report.committed(entry(3), Seconds(112));
+  report.measured(0, of_a(2));
+  report.measured(1, of_b(2));
+  report.ended();
+  const std::vector<RunRecord> records = report.take_records();
+  ASSERT_EQ(records.size(), 2u);
+  const auto& third = std::get<StepRecord>(records[0]);
+  EXPECT_EQ(third.tokens, 1000);
+  EXPECT_EQ(third.tokens_seen, 5000);
+  EXPECT_EQ(third.when, Seconds(110));
+  EXPECT_EQ(third.bytes_by_cell, (std::vector<std::uint64_t>{8000000, 2000000}));
+  const auto& fourth = std::get<StepRecord>(records[1]);
+  EXPECT_EQ(fourth.tokens, 2000);
+  EXPECT_EQ(fourth.tokens_seen, 7000);
+  EXPECT_EQ(fourth.bytes_by_cell, (std::vector<std::uint64_t>{0, 0}));
 }
 
 TEST(RunReportMetrics, links_are_sums_over_the_ranks_of_sites) {
@@ -279,7 +309,7 @@ TEST(RunReportMetrics, links_are_sums_over_the_ranks_of_sites) {
     m.sent = sent[static_cast<std::size_t>(cell)];
     report.measured(cell, m);
   }
-  const std::vector<json> lines = lines_of(report.take_metrics());
+  const std::vector<json> lines = lines_of(metrics_of(report));
   ASSERT_EQ(lines.size(), 1u);
   std::map<std::string, std::pair<int, int>> links;
   for (const json& link : lines[0]["links"]) {
@@ -303,8 +333,8 @@ TEST(RunReportMetrics, numbers_that_are_not_finite_are_null) {
   odd.wait = -kInfinity;  // its times count for nothing
   report.measured(0, odd);
   report.measured(1, of_b(0));
-  report.validated(1, kNan);
-  const std::vector<json> lines = lines_of(report.take_metrics());
+  report.validated(1, kNan, Seconds(120));
+  const std::vector<json> lines = lines_of(metrics_of(report));
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_TRUE(lines[0]["loss"].is_null());
   EXPECT_TRUE(lines[0]["norm"].is_null());
@@ -315,9 +345,9 @@ TEST(RunReportMetrics, numbers_that_are_not_finite_are_null) {
 
 TEST(RunReportMetrics, validations_and_checkpoints_have_lines_of_their_own) {
   RunReport report(scene());
-  report.validated(50, 2.25);
-  report.kept({2, 100});
-  EXPECT_EQ(report.take_metrics(),
+  report.validated(50, 2.25, Seconds(120));
+  report.kept({2, 100}, Seconds(121));
+  EXPECT_EQ(metrics_of(report),
             "{\"step\":50,\"validation_loss\":2.25}\n"
             "{\"step\":100,\"checkpoint\":\"term-000002-step-000000100\"}\n");
 }
@@ -328,7 +358,7 @@ TEST(RunReportMetrics, times_of_an_emulated_run_are_emulated) {
   in.spec.emulation->dilation = 4;
   RunReport report(std::move(in));
   run_five_steps(report);
-  const std::vector<json> lines = lines_of(report.take_metrics());
+  const std::vector<json> lines = lines_of(metrics_of(report));
   ASSERT_EQ(lines.size(), 5u);
   EXPECT_EQ(lines[4]["time_s"], 17.0 / 4);
   EXPECT_EQ(lines[4]["step_s"], 0.5);
@@ -346,7 +376,7 @@ TEST(RunReportMetrics, what_is_of_no_worker_or_step_changes_nothing) {
   unknown_peers.sent = {{-1, 5, 5}, {3, 5, 5}};
   report.measured(0, unknown_peers);
   report.measured(0, unknown_peers);  // again
-  EXPECT_EQ(report.take_metrics(), "");
+  EXPECT_EQ(metrics_of(report), "");
   EXPECT_TRUE(report.result({}).links.empty());
 }
 
@@ -360,7 +390,7 @@ std::optional<double> measured_step(const RunReportInputs& in,
   for (std::size_t step = 0; step < step_times.size(); ++step) {
     now += Seconds(step_times[step]);
     report.committed(entry(step), now);
-    if (kept_after == step) report.kept({1, step});
+    if (kept_after == step) report.kept({1, step}, Seconds(121));
   }
   return report.result({}).step_measured_s;
 }
@@ -506,7 +536,7 @@ TEST(RunReportEnd, the_table_shows_predicted_beside_measured) {
   in.bigram_loss = 2.416;
   RunReport report(std::move(in));
   run_five_steps(report);
-  report.validated(5, 2.25);
+  report.validated(5, 2.25, Seconds(120));
   report.ended();
   // Predicted wait is transfer + bubble; measured wait is what the other parts leave of 2 s: 0.6
   // and 0.3. 2 s / 1.6 s = 1.25.
@@ -545,8 +575,8 @@ TEST(RunReportEnd, the_result_has_the_totals_of_the_run) {
   in.spec.emulation->dilation = 4;
   RunReport report(std::move(in));
   run_five_steps(report);
-  report.validated(3, 3.5);
-  report.validated(5, 2.25);
+  report.validated(3, 3.5, Seconds(120));
+  report.validated(5, 2.25, Seconds(120));
   report.ended();
   RunResult expected;
   expected.steps = 5;
