@@ -26,10 +26,14 @@ for code in codes:
     if len(parts) == 2 and parts[0][0] != "<":
         composes.add(int(parts[1], 16))
 in_unicode_9 = set()
+in_unicode_14 = set()
 for line in open(sys.argv[1], encoding="utf-8"):
     age = re.match(r"([0-9A-F]+)(?:\.\.([0-9A-F]+))?\s*; ([0-9]+)\.", line)
-    if age and int(age[3]) <= 9:
-        in_unicode_9.update(range(int(age[1], 16), int(age[2] or age[1], 16) + 1))
+    if age and int(age[3]) <= 14:
+        block = range(int(age[1], 16), int(age[2] or age[1], 16) + 1)
+        in_unicode_14.update(block)
+        if int(age[3]) <= 9:
+            in_unicode_9.update(block)
 moves = [code for code in codes if code in in_unicode_9 and (code in composes or unicode.combining(chr(code)) or
          unicode.normalize("NFC", chr(code)) != chr(code))]
 tables = {
@@ -71,4 +75,33 @@ for name, members in tables.items():
             line = "   "
         line += item
     print(line + "\n};")
+# Characters that PCRE2 10.42 does not know, with one of the same general category that it does.
+like = {unicode.category(chr(code)): code for code in sorted(in_unicode_9) if not 0xD800 <= code < 0xE000}
+young = []
+for code in codes:
+    category = unicode.category(chr(code))
+    if category == "Cn" or code in in_unicode_14:
+        continue
+    if young and young[-1][1] == code - 1 and young[-1][2] == like[category]:
+        young[-1][1] = code
+    else:
+        young.append([code, code, like[category]])
+print("""
+/// Characters of Unicode 15 and 16, and for each range one of Unicode 9 with the same general
+/// category.
+struct YoungRange {
+  std::uint32_t first;
+  std::uint32_t last;
+  std::uint32_t like;
+};
+
+inline constexpr YoungRange kYoungRanges[] = {""")
+line = "   "
+for low, high, same in young:
+    item = f" {{0x{low:x}, 0x{high:x}, 0x{same:x}}},"
+    if len(line) + len(item) > 100:
+        print(line)
+        line = "   "
+    line += item
+print(line + "\n};")
 print("\n}  // namespace longhaul")

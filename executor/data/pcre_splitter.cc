@@ -3,12 +3,15 @@
 #include <fmt/core.h>
 #include <pcre2.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <vector>
 
 #include "executor/data/characters.h"
 #include "executor/data/hand_split.h"
 #include "executor/data/splitter.h"
+#include "executor/data/unicode_ranges.h"
 
 namespace longhaul {
 namespace {
@@ -98,6 +101,31 @@ class Translator {
   std::size_t class_start_ = 0;
 };
 
+/// A character of Unicode 15 or 16 as an older one of the same general category; any other as it
+/// is. PCRE2 10.42 (Debian 12) has Unicode 14.
+std::uint32_t young_as_old(std::uint32_t code) {
+  const auto* const after = std::ranges::upper_bound(kYoungRanges, code, {}, &YoungRange::first);
+  if (after == std::begin(kYoungRanges)) return code;
+  const YoungRange& range = *std::prev(after);
+  return code <= range.last ? range.like : code;
+}
+
+/// `text` is UTF-8.
+bool has_young(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    // One or two bytes: up to U+07FF, where nothing was added.
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte < 0xe0) {
+      at += byte < 0x80 ? 1 : 2;
+      continue;
+    }
+    const Character c = character(text.substr(at));
+    if (young_as_old(c.code) != c.code) return true;
+    at += c.length;
+  }
+  return false;
+}
+
 struct CodeDeleter {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
 };
@@ -132,7 +160,7 @@ class PcreSplitter final : public Splitter {
     ends_.clear();
     at_ = 0;
     if (!closed) text.remove_suffix(cut_character(text));
-    text_ = valid_utf8(text) == text.size() ? text : shadow_of(text);
+    text_ = valid_utf8(text) == text.size() && !has_young(text) ? text : shadow_of(text);
   }
 
   std::size_t next() override {
@@ -144,13 +172,15 @@ class PcreSplitter final : public Splitter {
   }
 
  private:
-  /// Broken bytes as characters of a private plane, which are no letter, number or space either.
+  /// Broken bytes as characters of a private plane, which are no letter, number or space either,
+  /// and characters that PCRE2 may not know yet as some of their kind.
   std::string_view shadow_of(std::string_view text) {
     shadow_.clear();
     for (std::size_t at = 0; at < text.size();) {
       const Character c = character(text.substr(at));
       const bool broken = c.code == Character::kBroken;
-      append_utf8(broken ? 0xf0000 + static_cast<unsigned char>(text[at]) : c.code, shadow_);
+      const std::uint32_t like = broken ? 0xf0000 + static_cast<unsigned char>(text[at]) : c.code;
+      append_utf8(young_as_old(like), shadow_);
       at += c.length;
       ends_.resize(shadow_.size(), at);
     }

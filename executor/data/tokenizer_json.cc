@@ -1,4 +1,5 @@
 #include "executor/data/tokenizer_json.h"
+#include "executor/data/nfc.h"
 
 #include <fmt/core.h>
 
@@ -187,8 +188,11 @@ class Reader {
       own = text;
       if ((bytes += text.size()) > kAddedBytesMax) return bad("so many added tokens");
       const bool special = flag_at(token, "special", false);
-      (flag_at(token, "normalized", !special) ? parts_.normalised_tokens : parts_.raw_tokens)
-          .add(text, id);
+      if (!flag_at(token, "normalized", !special)) {
+        parts_.raw_tokens.add(text, id);
+      } else {  // looked for in normalised text, so its own is, too
+        parts_.normalised_tokens.add(parts_.nfc ? NfcText(text).text() : text, id);
+      }
       const auto place = static_cast<std::size_t>(
           std::find(std::begin(kEndsOfText), std::end(kEndsOfText), text) - kEndsOfText);
       if (place < best) {

@@ -38,10 +38,11 @@ std::unique_ptr<Tokenizer> golden_tokenizer(const std::string& name) {
 /// Text that is now and then no text, with what the goldens' tokenizers look for.
 std::string random_bytes(Rng& rng, std::size_t size) {
   static const std::string_view kParts[] = {
-      " the",   "The",           "  ",       "\n",        "\r\n", "'s", "'LL",     "123",    "日本",
-      "\u3000", "e\u0301",       "🙂",       "é",         "aaaa", "!?", "<|pad|>", "<|pa",   "'ſ",
-      "\t",     " !\n",          "가\u11a8", "the\u0301", "x",    "/",  "\u0301",  "\u0323", "½",
-      "\u00a0", "<|endoftext|>", "ABCdef"};
+      " the", "The", "  ", "\n", "\r\n", "'s", "'LL", "123", "日本", "\u3000", "e\u0301", "🙂", "é",
+      "aaaa", "!?", "<|pad|>", "<|pa", "'ſ", "\t", " !\n", "가\u11a8", "the\u0301", "x", "/",
+      "\u0301", "\u0323", "½", "\u00a0", "<|endoftext|>", "ABCdef",
+      // Letter, digit and mark of Unicode 15 and 16.
+      "\U0002ecd0", "\U00011bf3", "\U00010d69"};
   std::string text;
   while (text.size() < size) {
     if (rng.chance(0.1)) {
@@ -69,6 +70,14 @@ TEST(TokenizerJson, gives_the_ids_of_hugging_faces_library) {
   }
 }
 
+// The golden's added token is written as e and an accent, and matches in normalised text: ids of
+// tokenizers 0.23.3.
+TEST(TokenizerJson, an_added_token_is_normalised_like_the_text_it_is_looked_for_in) {
+  const auto tokenizer = golden_tokenizer("qwen2");
+  EXPECT_EQ(tokenizer->encode("th\u00e9"), std::vector<Token>{702});
+  EXPECT_EQ(tokenizer->encode("the\u0301"), std::vector<Token>{702});
+}
+
 TEST(TokenizerJson, decoding_gives_any_bytes_back_unless_the_tokenizer_changes_texts) {
   Rng rng("json bytes", 1);
   for (const std::string& name : kNames) {
@@ -77,7 +86,8 @@ TEST(TokenizerJson, decoding_gives_any_bytes_back_unless_the_tokenizer_changes_t
       const std::string text = random_bytes(rng, rng.index(300));
       const std::string back = *tokenizer->decode(tokenizer->encode(text));
       if (name == "qwen2") {
-        ASSERT_EQ(back, NfcText(text).text());
+        // An added token comes back as it is written in the file, which need not be NFC.
+        ASSERT_EQ(NfcText(back).text(), NfcText(text).text());
       } else if (name != "prefix") {
         ASSERT_EQ(back, text) << name;
       }
