@@ -62,7 +62,7 @@ TEST_F(JudgesSlowRelease, transformers_reads_what_model_export_writes_without_a_
 }
 
 TEST_F(JudgesSlowRelease, tokenizers_give_the_ids_of_hugging_faces_library) {
-  judge("tokenizer_judge.py", "--megabytes 2");
+  judge("tokenizer_judge.py", "--megabytes 10");
 }
 
 class ModelJudgesSlowRelease : public JudgesSlowRelease,
