@@ -17,8 +17,8 @@
 // elsewhere do the same by fp32 steps that flush, at the speed of fp32. What follows for rows and
 // for products that accumulate stays true.
 //
-// Runs on the calling thread; any number of threads may call. Each thread that calls keeps packing
-// buffers of about 3 MB.
+// Large products use the threads of kernels/parallel.h; any number of threads may call. Each thread
+// that computes keeps packing buffers of about 3 MB.
 #pragma once
 
 #include <cstddef>

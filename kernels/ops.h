@@ -11,9 +11,9 @@
 //     accumulator. So a batch cut into micro-batches, taken in order, gives the same bits as the
 //     batch whole; and no result depends on instruction set, thread or neighbouring rows.
 //
-// All run on the calling thread; any number of threads may call, on different outputs. The same
-// structs with T = double serve the formula-like versions in kernels/cpu/reference_ops.h, which
-// these are tested against.
+// Large ones use the threads of kernels/parallel.h; any number of threads may call, on different
+// outputs. The same structs with T = double serve the formula-like versions in
+// kernels/cpu/reference_ops.h, which these are tested against.
 #pragma once
 
 #include <cstddef>

@@ -29,7 +29,8 @@ struct Options {
   std::string host;
   std::string folder = ".";
   double wait_s = 600;
-  int parent = 0;  // process id
+  int parent = 0;   // process id
+  int threads = 0;  // of each worker; 0: as it finds right
 };
 
 Result<int> run_agent(const Options& options) {
@@ -60,6 +61,10 @@ Result<int> run_agent(const Options& options) {
   config.host = options.host;
   config.program = std::filesystem::read_symlink("/proc/self/exe").string();
   config.arguments = {"worker"};
+  if (options.threads > 0) {
+    config.arguments.insert(config.arguments.end(),
+                            {"--threads", fmt::format("{}", options.threads)});
+  }
   config.folder = std::filesystem::absolute(options.folder).lexically_normal().string();
   config.deadline = Seconds(options.wait_s);
   // A worker has nothing to put in order: what does not end when it is told so hangs.
@@ -113,6 +118,11 @@ void add_agent_command(CLI::App& app, int& exit_status) {
   command->add_option("--wait", options->wait_s, "seconds to wait for the coordinator")
       ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
+  command
+      ->add_option("--threads", options->threads,
+                   "of each worker's arithmetic; changes no result (default: this machine's cores, "
+                   "shared among its workers)")
+      ->check(CLI::Range(1, 1024));
   command->add_option("--parent", options->parent)->group("");  // `launch` says it of its own agent
   command->callback([options, &exit_status] {
     const Result<int> status = run_agent(*options);

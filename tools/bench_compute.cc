@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -10,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "core/median.h"
 #include "core/model_math.h"
 #include "kernels/model_stage.h"
+#include "kernels/parallel.h"
 #include "tools/bench.h"
 #include "tools/bench_peak.h"
 
@@ -54,8 +57,14 @@ std::vector<Subject> subjects() {
           {"SmolLM-135M shape", smol, 4}};
 }
 
-/// Median CPU seconds of a training step, after one to warm up.
-Result<double> our_seconds(const Subject& subject, Precision precision, int steps) {
+struct StepSeconds {
+  double cpu = 0;   // of one thread
+  double wall = 0;  // of several; 0 where they are not asked for
+};
+
+/// Medians of a training step, after one to warm up.
+Result<StepSeconds> our_seconds(const Subject& subject, Precision precision, int steps,
+                                int threads) {
   const ModelShape& model = subject.model;
   auto stage = ModelStage::create(model, {0, model.layers, true, true}, precision);
   if (!stage) return std::unexpected(stage.error());
@@ -81,7 +90,21 @@ Result<double> our_seconds(const Subject& subject, Precision precision, int step
                 .v = v});
   };
   train();
-  return median_cpu_seconds(steps, train);
+  StepSeconds seconds = {.cpu = median_cpu_seconds(steps, train)};
+  if (threads > 1) {
+    set_operation_threads(threads);
+    train();
+    std::vector<double> walls;
+    for (int i = 0; i < steps; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      train();
+      walls.push_back(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    set_operation_threads(1);
+    seconds.wall = median(walls);
+  }
+  return seconds;
 }
 
 /// What PyTorch reached in one setting, and in how many threads' CPU or wall seconds.
@@ -163,30 +186,40 @@ std::optional<BenchFigure> compare(const Subject& subject, const Kind& kind,
   const std::string name = fmt::format("{}, {}", subject.name, name_of(kind.precision));
   fmt::print(stderr, "{}: {:.4g} GFLOP a token, peak {:.1f} GF/s\n", name, flops / rows * 1e-9,
              peak * 1e-9);
-  const Result<double> ours = our_seconds(subject, kind.precision, steps);
+  const auto ours = our_seconds(subject, kind.precision, steps, with.threads);
   if (!ours) {
     fmt::print(stderr, "  left out: {}\n", ours.error().message);
     return std::nullopt;
   }
-  fmt::print(stderr, "  ours: {:.3f} s CPU\n", *ours);
+  fmt::print(stderr, "  ours: {:.3f} s CPU\n", ours->cpu);
   const std::string settings =
       with.quick ? kind.settings : fmt::format("{} {}", kind.settings, kind.more_settings);
   PeerStep best;
+  std::string several;  // more threads are told, not judged: on a shared machine others take theirs
+  if (with.threads > 1) {
+    several = fmt::format("; {} threads {:.4g}", with.threads, rows / ours->wall);
+  }
   if (!with.python.empty()) {
     for (const PeerStep& step : peer_steps(with.python, subject, 1, steps, settings)) {
       if (best.cpu == 0 || step.cpu < best.cpu) best = step;
     }
-    // More threads are told, not judged: on a shared machine their wall time is mostly others'.
-    if (with.threads > 1) peer_steps(with.python, subject, with.threads, steps, best.setting);
+    if (with.threads > 1) {
+      for (const PeerStep& step :
+           peer_steps(with.python, subject, with.threads, steps, best.setting)) {
+        several += fmt::format(", PyTorch {:.4g}", rows / step.wall);
+      }
+    }
   }
-  const double value = rows / *ours;
+  const double value = rows / ours->cpu;
   const double torch = best.cpu == 0 ? 0 : rows / best.cpu;
   const double share = kind.share * peak * rows / flops;
   const double target = torch == 0 ? share : std::max(torch, std::min(1.3 * torch, share));
-  std::string peer = fmt::format("{:.1f} % of peak", peak == 0 ? 0 : 100 * flops / *ours / peak);
+  std::string peer =
+      fmt::format("{:.1f} % of peak", peak == 0 ? 0 : 100 * flops / ours->cpu / peak);
   if (torch > 0) {
     peer += fmt::format("; PyTorch {} {:.4g}: x {:.2f}", best.setting, torch, value / torch);
   }
+  peer += several;
   return BenchFigure{name, value, "tok/s", target, "higher", value >= target, peer, with.command};
 }
 

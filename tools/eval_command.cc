@@ -18,6 +18,7 @@
 #include "executor/run/evaluation.h"
 #include "executor/run/model_loader.h"
 #include "executor/storage/real_storage.h"
+#include "kernels/parallel.h"
 #include "tools/command.h"
 #include "tools/eval_data.h"
 #include "tools/model_options.h"
@@ -34,6 +35,7 @@ struct EvalArguments {
   std::int64_t sequences = 0;  // 0: all
   int micro_batch = 0;         // 0: chosen
   Precision precision = Precision::kFp32;
+  int threads = 1;
   TokenizerChoice tokenizer;
   bool json = false;
 };
@@ -166,6 +168,7 @@ Result<void> eval(EvalArguments arguments) {
   const InterruptFlag interrupt;
   EvalReport report;
   LH_ASSIGN(report.data, data_of(storage, arguments));
+  set_operation_threads(arguments.threads);
   LH_ASSIGN(LoadedModel model, load_model(storage, arguments.model, arguments.precision));
   report.model = model.source;
   const ModelShape shape = model.stage.model();
@@ -228,6 +231,7 @@ void add_eval_command(CLI::App& app, int& exit_status) {
       ->add_option("--micro-batch", arguments->micro_batch, "sequences at once; changes no result")
       ->check(CLI::Range(1, 1 << 16));
   add_precision_option(*command, arguments->precision);
+  add_threads_option(*command, arguments->threads);
   command->add_option(
       "--tokenizer", arguments->tokenizer.name,
       "for bits a byte: bytes, gpt2, a tokenizer.json, or a folder with one; without "

@@ -18,6 +18,7 @@
 #include "executor/run/model_loader.h"
 #include "executor/run/text_generator.h"
 #include "executor/storage/real_storage.h"
+#include "kernels/parallel.h"
 #include "tools/command.h"
 #include "tools/model_options.h"
 #include "tools/tables.h"
@@ -35,6 +36,7 @@ struct GenerateArguments {
   TokenizerChoice tokenizer;
   Sampling sampling;
   Precision precision = Precision::kFp32;
+  int threads = 1;
   bool json = false;
 };
 
@@ -155,6 +157,7 @@ Result<void> generate(const GenerateArguments& arguments) {
   RealStorage storage;
   const InterruptFlag interrupt;
   LH_ASSIGN(std::string prompt, prompt_of(storage, arguments));
+  set_operation_threads(arguments.threads);
   LH_ASSIGN(LoadedModel model, load_model(storage, arguments.folder, arguments.precision));
   TokenizerChoice choice = arguments.tokenizer;
   LH_ASSIGN(choice.folders, tokenizer_folders(storage, model, arguments.folder));
@@ -255,6 +258,7 @@ void add_generate_command(CLI::App& app, int& exit_status) {
   command->add_flag("--go-on", arguments->goes_on, "do not stop where the model ends its text");
   add_sampling_options(*command, arguments->sampling);
   add_precision_option(*command, arguments->precision);
+  add_threads_option(*command, arguments->threads);
   command->add_option(
       "--tokenizer", arguments->tokenizer.name,
       "bytes, gpt2, a tokenizer.json, or a folder with one; without it, that of the "

@@ -60,6 +60,7 @@ struct Options {
   double wait_s = 600;
   std::uint64_t steps = 0;
   int cores = 0;
+  int threads = 0;      // of each worker; 0: as it finds right
   std::string metrics;  // where they are served; empty: nowhere
 };
 
@@ -425,6 +426,10 @@ class LaunchProcess {
                        folder_,
                        "--parent",
                        fmt::format("{}", getpid())};
+    if (options_.threads > 0) {
+      agent.arguments.insert(agent.arguments.end(),
+                             {"--threads", fmt::format("{}", options_.threads)});
+    }
     agent.log = folder_ + "/agent.log";
     agent.exited = [this](const ProcessExit& exit) {
       if (ending_ || coordinator_) return;  // the rendezvous tells
@@ -707,8 +712,10 @@ void add_launch_command(CLI::App& app, int& exit_status) {
   CLI::Option* emulate = command->add_flag(
       "--emulate", options->emulate,
       "run all workers on this machine, with the links and at the speed of the plan's devices");
-  command->add_flag("--local", options->local, "run all workers on this machine, as fast as it can")
-      ->excludes(emulate);
+  CLI::Option* local = command
+                           ->add_flag("--local", options->local,
+                                      "run all workers on this machine, as fast as it can")
+                           ->excludes(emulate);
   command->add_option("--listen", options->listen,
                       "HOST:PORT of this machine, as the plan's nodes reach it");
   command->add_flag("--insecure", options->insecure, "no TLS between the nodes");
@@ -720,6 +727,13 @@ void add_launch_command(CLI::App& app, int& exit_status) {
   command->add_option("--cores", options->cores, "of this machine to use with --emulate; else all")
       ->check(CLI::Range(1, 1024))
       ->needs(emulate);
+  command
+      ->add_option(
+          "--threads", options->threads,
+          "of each worker's arithmetic with --local; changes no result (default: the cores "
+          "of this machine, shared among the workers)")
+      ->check(CLI::Range(1, 1024))
+      ->needs(local);
   command->add_option("--metrics", options->metrics,
                       "[HOST:]PORT that serves /metrics to Prometheus; port 0 is any that is free");
   command->footer(

@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "executor/data/dataset.h"
@@ -60,6 +62,13 @@ void add_precision_option(CLI::App& command, Precision& precision) {
                                                   {"bf16", Precision::kBf16}};
   command.add_option("--precision", precision, "to compute in: fp32 or bf16 (default: fp32)")
       ->transform(CLI::CheckedTransformer(words).description(""));
+}
+
+void add_threads_option(CLI::App& command, int& threads) {
+  threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 64);
+  command.add_option("--threads", threads, "to compute with; changes no result")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
 }
 
 Result<std::vector<std::string>> tokenizer_folders(Storage& storage, const LoadedModel& model,

@@ -31,6 +31,9 @@ Result<std::unique_ptr<Tokenizer>> choose_tokenizer(Storage& storage,
 /// `--precision` fp32 or bf16.
 void add_precision_option(CLI::App& command, Precision& precision);
 
+/// `--threads`, which the caller hands to set_operation_threads. All cores unless said.
+void add_threads_option(CLI::App& command, int& threads);
+
 /// The folders in which the tokenizer of a model may be: what came with its weights, its own, and
 /// the data that its run was trained on.
 Result<std::vector<std::string>> tokenizer_folders(Storage& storage, const LoadedModel& model,

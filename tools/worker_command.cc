@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <optional>
+#include <thread>
 
 #include "executor/data/dataset.h"
 #include "executor/emulation/emulated_compute_queue.h"
@@ -19,6 +22,7 @@
 #include "executor/transport/transport_mesh.h"
 #include "kernels/cpu/cpu_compute_queue.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/parallel.h"
 #include "tools/command.h"
 
 namespace longhaul {
@@ -29,11 +33,15 @@ namespace {
 constexpr Seconds kFarewell{10};
 constexpr Seconds kMeshDeadline{120};
 constexpr Seconds kForever{1e8};
+/// Of one operation, unless somebody asks for more: beyond, its parts become too small.
+constexpr int kThreadsMax = 64;
 
 class WorkerProcess {
  public:
-  WorkerProcess()
-      : storage_(std::make_unique<RealStorage>()),
+  /// `threads` of an operation; 0: this machine's cores, shared among its workers.
+  explicit WorkerProcess(int threads)
+      : threads_(threads),
+        storage_(std::make_unique<RealStorage>()),
         supervised_({[this](WorkerStart start) { begin(std::move(start)); },
                      [this](PeerAddresses peers) { connect(std::move(peers)); },
                      [](const Error& why) {
@@ -98,6 +106,7 @@ class WorkerProcess {
       transport = make_emulated_transport(std::move(transport), runtime_.loop(), *page_);
       queue_ = make_emulated_compute_queue(post, device_times(), *page_);
     } else {
+      set_operation_threads(threads());
       queue_ = make_cpu_compute_queue(post);
     }
     transport_ = std::move(transport);
@@ -105,6 +114,15 @@ class WorkerProcess {
     fmt::print("{}\n", listening_line(listener_->address()));
     std::fflush(stdout);
     return {};
+  }
+
+  int threads() const {
+    if (threads_ > 0) return threads_;
+    const auto here = std::ranges::count(spec_.ranks, start_.node, &RankPlace::node);
+    // `launch --local` runs the workers of all nodes on one that the plan does not name.
+    const auto workers = here > 0 ? static_cast<int>(here) : spec_.cells();
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    return std::clamp(cores / workers, 1, kThreadsMax);
   }
 
   /// Sequences come from this node's disk where it has the run's data, else from the coordinator.
@@ -211,6 +229,7 @@ class WorkerProcess {
   int cell() const { return start_.rank - 1; }
   std::size_t index_of_cell() const { return static_cast<std::size_t>(cell()); }
 
+  int threads_;
   AsioRuntime runtime_;
   std::unique_ptr<Storage> storage_;
   Supervised supervised_;
@@ -232,13 +251,15 @@ class WorkerProcess {
 void add_worker_command(CLI::App& app, int& exit_status) {
   CLI::App* command =
       app.add_subcommand("worker", "a device's process; `longhaul agent` starts it");
-  command->group("");  // not shown
-  command->callback([&exit_status] {
+  command->group("");                             // not shown
+  const auto threads = std::make_shared<int>(0);  // owned by the callback below
+  command->add_option("--threads", *threads)->check(CLI::Range(1, 1024));
+  command->callback([threads, &exit_status] {
     die_with_parent();
     raise_open_files_limit();
     // A key pressed at a terminal is for `launch`, which stops the run in order.
     std::signal(SIGINT, SIG_IGN);
-    exit_status = WorkerProcess().run();
+    exit_status = WorkerProcess(*threads).run();
   });
 }
 

@@ -13,11 +13,13 @@
 #include "kernels/cpu/vector_math.h"
 #include "kernels/gemm.h"
 #include "kernels/ops.h"
+#include "kernels/parallel.h"
 
 namespace longhaul::ops {
 namespace {
 
 constexpr ptrdiff_t kQueryBlock = 64;
+constexpr ptrdiff_t kGroupMultiplyAdds = 1'000'000;  // that are worth a thread
 
 /// A block of queries [begin, end) of one head. Scores are [end - begin, end]: keys after the last
 /// query of the block are never looked at.
@@ -109,19 +111,28 @@ struct HeadOffsets {
   ptrdiff_t statistic;
 };
 
+/// Heads that share keys follow one another on one thread: they add to the same gradients.
 template <class Body>
-void for_each_head(const AttentionShape& s, Body body) {
-  for (ptrdiff_t sequence = 0; sequence < s.sequences; ++sequence) {
-    for (ptrdiff_t head = 0; head < s.heads; ++head) {
-      const ptrdiff_t first = sequence * s.context * s.qkv_width();
-      const ptrdiff_t key = s.heads + head / (s.heads / s.kv_heads);
-      body(HeadOffsets{.query = first + head * s.head_width,
-                       .key = first + key * s.head_width,
-                       .value = first + (key + s.kv_heads) * s.head_width,
-                       .output = sequence * s.context * s.width() + head * s.head_width,
-                       .statistic = (sequence * s.heads + head) * s.context});
-    }
-  }
+void for_each_head(const AttentionShape& s, const Body& body) {
+  const ptrdiff_t sharing = s.heads / s.kv_heads;
+  // Products of one group: two forward, over half of the context on average.
+  const ptrdiff_t work = std::max<ptrdiff_t>(1, sharing * s.context * s.context * s.head_width);
+  in_parts(s.sequences * s.kv_heads, 1 + kGroupMultiplyAdds / work,
+           [&](ptrdiff_t begin, ptrdiff_t end) {
+             for (ptrdiff_t group = begin; group < end; ++group) {
+               const ptrdiff_t sequence = group / s.kv_heads;
+               const ptrdiff_t first = sequence * s.context * s.qkv_width();
+               const ptrdiff_t key = s.heads + group % s.kv_heads;
+               for (ptrdiff_t i = 0; i < sharing; ++i) {
+                 const ptrdiff_t head = group % s.kv_heads * sharing + i;
+                 body(HeadOffsets{.query = first + head * s.head_width,
+                                  .key = first + key * s.head_width,
+                                  .value = first + (key + s.kv_heads) * s.head_width,
+                                  .output = sequence * s.context * s.width() + head * s.head_width,
+                                  .statistic = (sequence * s.heads + head) * s.context});
+               }
+             }
+           });
 }
 
 void check_sizes(const AttentionShape& s, std::size_t qkv, std::size_t output,
@@ -176,9 +187,9 @@ void forward_block(const HeadForward& head, const Block& block, const AttentionS
 void attention_forward(const Attention<>& op) {
   const auto& s = op.shape;
   check_sizes(s, op.qkv.size(), op.output.size(), op.log_sum_exp.size());
-  Scratch& scratch = scratch_for(s.context);
   const ptrdiff_t stride = s.qkv_width();
   for_each_head(s, [&](const HeadOffsets& at) {
+    Scratch& scratch = scratch_for(s.context);
     for_each_block(0, s.context, [&](const Block& block) {
       forward_block({.query = op.qkv.data() + at.query + block.begin * stride,
                      .query_stride = stride,
@@ -201,9 +212,9 @@ void attention_forward(const CachedAttention& op) {
   check_sizes(s, op.qkv.size(), op.output.size(), static_cast<std::size_t>(s.context * s.heads));
   LH_CHECK(static_cast<ptrdiff_t>(op.cache.size()) == end * cache_stride,
            "the cache has every position");
-  Scratch& scratch = scratch_for(end);
-  float unused[kQueryBlock];
   for_each_head(s, [&](const HeadOffsets& at) {
+    Scratch& scratch = scratch_for(end);
+    float unused[kQueryBlock];
     for_each_block(op.first_position, end, [&](const Block& block) {
       const ptrdiff_t row = block.begin - op.first_position;
       forward_block({.query = op.qkv.data() + at.query + row * s.qkv_width(),
@@ -222,13 +233,13 @@ void attention_backward(const AttentionBackward<>& op) {
   const auto& s = op.shape;
   check_sizes(s, op.qkv.size(), op.output.size(), op.log_sum_exp.size());
   check_sizes(s, op.qkv_gradient.size(), op.output_gradient.size(), op.log_sum_exp.size());
-  Scratch& scratch = scratch_for(s.context);
-  float* const scores = scratch.scores.data();
-  float* const gradients = scratch.gradients.data();
-  float* const do_o = scratch.do_o.data();
   const ptrdiff_t stride = s.qkv_width();
   std::fill(op.qkv_gradient.begin(), op.qkv_gradient.end(), 0.0f);
   for_each_head(s, [&](const HeadOffsets& at) {
+    Scratch& scratch = scratch_for(s.context);
+    float* const scores = scratch.scores.data();
+    float* const gradients = scratch.gradients.data();
+    float* const do_o = scratch.do_o.data();
     const float* q = op.qkv.data() + at.query;
     const float* k = op.qkv.data() + at.key;
     const float* v = op.qkv.data() + at.value;

@@ -5,6 +5,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/ops.h"
+#include "kernels/parallel.h"
 
 namespace longhaul::ops {
 namespace {
@@ -117,7 +118,14 @@ void rms_norm_forward(const RmsNorm<>& op) {
   check_size(op.weight, s.width);
   check_size(op.output, s.rows * s.width);
   check_size(op.inverse_root, s.rows);
-  run_on_active_isa<rms_norm_body>(&op);
+  in_parts(s.rows, row_grain(s.width), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
+    RmsNorm<> part = op;
+    part.shape.rows = end - begin;
+    part.input = rows_of(op.input, begin, end, s.width);
+    part.output = rows_of(op.output, begin, end, s.width);
+    part.inverse_root = rows_of(op.inverse_root, begin, end, 1);
+    run_on_active_isa<rms_norm_body>(static_cast<const RmsNorm<>*>(&part));
+  });
 }
 
 void rms_norm_backward_input(const RmsNormBackwardInput<>& op) {
@@ -127,7 +135,16 @@ void rms_norm_backward_input(const RmsNormBackwardInput<>& op) {
   check_size(op.inverse_root, s.rows);
   check_size(op.output_gradient, s.rows * s.width);
   check_size(op.input_gradient, s.rows * s.width);
-  run_on_active_isa<rms_norm_backward_input_body>(&op);
+  in_parts(s.rows, row_grain(s.width), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
+    RmsNormBackwardInput<> part = op;
+    part.shape.rows = end - begin;
+    part.input = rows_of(op.input, begin, end, s.width);
+    part.output_gradient = rows_of(op.output_gradient, begin, end, s.width);
+    part.input_gradient = rows_of(op.input_gradient, begin, end, s.width);
+    part.inverse_root = rows_of(op.inverse_root, begin, end, 1);
+    run_on_active_isa<rms_norm_backward_input_body>(
+        static_cast<const RmsNormBackwardInput<>*>(&part));
+  });
 }
 
 void rms_norm_backward_weight(const RmsNormBackwardWeight<>& op) {
@@ -151,7 +168,10 @@ void swiglu_forward(const SwiGlu<>& op) {
   const auto count = static_cast<ptrdiff_t>(op.gate.size());
   check_size(op.up, count);
   check_size(op.output, count);
-  run_on_active_isa<swiglu_body>(op.gate.data(), op.up.data(), op.output.data(), count);
+  in_parts(count, kElementGrain, [&op](ptrdiff_t begin, ptrdiff_t end) {
+    run_on_active_isa<swiglu_body>(op.gate.data() + begin, op.up.data() + begin,
+                                   op.output.data() + begin, end - begin);
+  });
 }
 
 void swiglu_backward(const SwiGluBackward<>& op) {
@@ -160,7 +180,16 @@ void swiglu_backward(const SwiGluBackward<>& op) {
   check_size(op.output_gradient, count);
   check_size(op.gate_gradient, count);
   check_size(op.up_gradient, count);
-  run_on_active_isa<swiglu_backward_body>(&op, count);
+  in_parts(count, kElementGrain, [&op](ptrdiff_t begin, ptrdiff_t end) {
+    SwiGluBackward<> part = op;
+    part.gate = rows_of(op.gate, begin, end, 1);
+    part.up = rows_of(op.up, begin, end, 1);
+    part.output_gradient = rows_of(op.output_gradient, begin, end, 1);
+    part.gate_gradient = rows_of(op.gate_gradient, begin, end, 1);
+    part.up_gradient = rows_of(op.up_gradient, begin, end, 1);
+    run_on_active_isa<swiglu_backward_body>(static_cast<const SwiGluBackward<>*>(&part),
+                                            end - begin);
+  });
 }
 
 }  // namespace longhaul::ops

@@ -10,6 +10,7 @@
 #include "kernels/cpu/vector_math.h"
 #include "kernels/gemm.h"
 #include "kernels/ops.h"
+#include "kernels/parallel.h"
 
 namespace longhaul::ops {
 namespace {
@@ -234,7 +235,15 @@ void layer_norm_forward(const LayerNorm<>& op) {
   check_size(op.output, s.rows * s.width);
   check_size(op.mean, s.rows);
   check_size(op.inverse_deviation, s.rows);
-  run_on_active_isa<layer_norm_body>(&op);
+  in_parts(s.rows, row_grain(s.width), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
+    LayerNorm<> part = op;
+    part.shape.rows = end - begin;
+    part.input = rows_of(op.input, begin, end, s.width);
+    part.output = rows_of(op.output, begin, end, s.width);
+    part.mean = rows_of(op.mean, begin, end, 1);
+    part.inverse_deviation = rows_of(op.inverse_deviation, begin, end, 1);
+    run_on_active_isa<layer_norm_body>(static_cast<const LayerNorm<>*>(&part));
+  });
 }
 
 void layer_norm_backward_input(const LayerNormBackwardInput<>& op) {
@@ -245,7 +254,17 @@ void layer_norm_backward_input(const LayerNormBackwardInput<>& op) {
   check_size(op.inverse_deviation, s.rows);
   check_size(op.output_gradient, s.rows * s.width);
   check_size(op.input_gradient, s.rows * s.width);
-  run_on_active_isa<layer_norm_backward_input_body>(&op);
+  in_parts(s.rows, row_grain(s.width), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
+    LayerNormBackwardInput<> part = op;
+    part.shape.rows = end - begin;
+    part.input = rows_of(op.input, begin, end, s.width);
+    part.output_gradient = rows_of(op.output_gradient, begin, end, s.width);
+    part.input_gradient = rows_of(op.input_gradient, begin, end, s.width);
+    part.mean = rows_of(op.mean, begin, end, 1);
+    part.inverse_deviation = rows_of(op.inverse_deviation, begin, end, 1);
+    run_on_active_isa<layer_norm_backward_input_body>(
+        static_cast<const LayerNormBackwardInput<>*>(&part));
+  });
 }
 
 void layer_norm_backward_weight(const LayerNormBackwardWeight<>& op) {
@@ -320,22 +339,30 @@ void linear_backward_weight(const LinearBackwardWeight<>& op) {
 void gelu_forward(const Gelu<>& op) {
   const auto count = static_cast<ptrdiff_t>(op.input.size());
   check_size(op.output, count);
-  run_on_active_isa<gelu_body>(op.input.data(), op.output.data(), count);
+  in_parts(count, kElementGrain, [&op](ptrdiff_t begin, ptrdiff_t end) {
+    run_on_active_isa<gelu_body>(op.input.data() + begin, op.output.data() + begin, end - begin);
+  });
 }
 
 void gelu_backward(const GeluBackward<>& op) {
   const auto count = static_cast<ptrdiff_t>(op.input.size());
   check_size(op.output_gradient, count);
   check_size(op.input_gradient, count);
-  run_on_active_isa<gelu_backward_body>(op.input.data(), op.output_gradient.data(),
-                                        op.input_gradient.data(), count);
+  in_parts(count, kElementGrain, [&op](ptrdiff_t begin, ptrdiff_t end) {
+    run_on_active_isa<gelu_backward_body>(op.input.data() + begin,
+                                          op.output_gradient.data() + begin,
+                                          op.input_gradient.data() + begin, end - begin);
+  });
 }
 
 void add(const Add<>& op) {
   const auto count = static_cast<ptrdiff_t>(op.output.size());
   check_size(op.left, count);
   check_size(op.right, count);
-  run_on_active_isa<add_body>(op.left.data(), op.right.data(), op.output.data(), count);
+  in_parts(count, kElementGrain, [&op](ptrdiff_t begin, ptrdiff_t end) {
+    run_on_active_isa<add_body>(op.left.data() + begin, op.right.data() + begin,
+                                op.output.data() + begin, end - begin);
+  });
 }
 
 void cross_entropy_forward(const CrossEntropy<>& op) {
@@ -343,7 +370,16 @@ void cross_entropy_forward(const CrossEntropy<>& op) {
   check_targets(op.targets, op.shape);
   check_size(op.losses, op.shape.rows);
   check_size(op.log_sum_exp, op.shape.rows);
-  run_on_active_isa<cross_entropy_body>(&op);
+  const CrossEntropyShape& s = op.shape;
+  in_parts(s.rows, row_grain(s.vocabulary), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
+    CrossEntropy<> part = op;
+    part.shape.rows = end - begin;
+    part.logits = rows_of(op.logits, begin, end, s.vocabulary);
+    part.targets = rows_of(op.targets, begin, end, 1);
+    part.losses = rows_of(op.losses, begin, end, 1);
+    part.log_sum_exp = rows_of(op.log_sum_exp, begin, end, 1);
+    run_on_active_isa<cross_entropy_body>(static_cast<const CrossEntropy<>*>(&part));
+  });
 }
 
 void cross_entropy_backward(const CrossEntropyBackward<>& op) {
@@ -351,7 +387,17 @@ void cross_entropy_backward(const CrossEntropyBackward<>& op) {
   check_targets(op.targets, op.shape);
   check_size(op.log_sum_exp, op.shape.rows);
   check_size(op.logits_gradient, op.shape.rows * op.shape.vocabulary);
-  run_on_active_isa<cross_entropy_backward_body>(&op);
+  const CrossEntropyShape& s = op.shape;
+  in_parts(s.rows, row_grain(s.vocabulary), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
+    CrossEntropyBackward<> part = op;
+    part.shape.rows = end - begin;
+    part.logits = rows_of(op.logits, begin, end, s.vocabulary);
+    part.logits_gradient = rows_of(op.logits_gradient, begin, end, s.vocabulary);
+    part.targets = rows_of(op.targets, begin, end, 1);
+    part.log_sum_exp = rows_of(op.log_sum_exp, begin, end, 1);
+    run_on_active_isa<cross_entropy_backward_body>(
+        static_cast<const CrossEntropyBackward<>*>(&part));
+  });
 }
 
 void add_losses(std::span<const float> losses, double scale, double& sum) {

@@ -16,6 +16,7 @@
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/gemm_tile.h"
 #include "kernels/cpu/tensor_storage.h"
+#include "kernels/parallel.h"
 
 namespace longhaul {
 namespace {
@@ -25,6 +26,12 @@ using std::ptrdiff_t;
 constexpr ptrdiff_t kWordBlock = 384;  // of depth
 constexpr ptrdiff_t kRowBlock = 16 * 14;
 constexpr ptrdiff_t kColumnBlock = 1536;
+
+// A part of a product that is worth a thread: some 40 us of a fast core. Tiles have 16 or 32
+// columns, and the tallest 14 or 6 rows.
+constexpr ptrdiff_t kPartMultiplyAdds = 2'000'000;
+constexpr ptrdiff_t kPartColumns = 32;
+constexpr ptrdiff_t kPartRows = 42;
 
 constexpr int kPortableColumns = 16;
 
@@ -281,8 +288,10 @@ GemmTileSet portable_gemm_tiles(bool flush) {
           flush ? std::span<const GemmTileSize>(kPortableSizes<true>) : kPortableSizes<false>};
 }
 
-void gemm(const Gemm& p) {
-  LH_CHECK(p.start != GemmStart::kRow || p.start_row != nullptr, "a start row was announced");
+namespace {
+
+/// The product, or a part of it, on the calling thread.
+void multiply(const Gemm& p) {
   const GemmTileSet tiles = active_tiles(p.bf16);
   const bool round = p.bf16 && tiles.k_per_word == 1;
   const FlushScope flush(round);
@@ -329,6 +338,35 @@ void gemm(const Gemm& p) {
       }
       k += depth;
     } while (k < p.depth);
+  }
+}
+
+}  // namespace
+
+void gemm(const Gemm& p) {
+  LH_CHECK(p.start != GemmStart::kRow || p.start_row != nullptr, "a start row was announced");
+  // Cut across the longer side. Parts are whole tiles of every instruction set.
+  const auto worth = [&](ptrdiff_t other, ptrdiff_t tile) {
+    const ptrdiff_t least = kPartMultiplyAdds / std::max<ptrdiff_t>(1, other * p.depth) + 1;
+    return (least + tile - 1) / tile * tile;
+  };
+  if (p.columns >= p.rows) {
+    in_parts(p.columns, worth(p.rows, kPartColumns), [&p](ptrdiff_t begin, ptrdiff_t end) {
+      Gemm part = p;
+      part.columns = end - begin;
+      part.b.data += begin * p.b.column_stride;
+      part.c += begin;
+      if (part.start_row != nullptr) part.start_row += begin;
+      multiply(part);
+    });
+  } else {
+    in_parts(p.rows, worth(p.columns, kPartRows), [&p](ptrdiff_t begin, ptrdiff_t end) {
+      Gemm part = p;
+      part.rows = end - begin;
+      part.a.data += begin * p.a.row_stride;
+      part.c += begin * p.c_row_stride;
+      multiply(part);
+    });
   }
 }
 

@@ -3,9 +3,11 @@
 #include <cmath>
 
 #include "core/result.h"
+#include "kernels/cpu/check_size.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/ops.h"
+#include "kernels/parallel.h"
 
 namespace longhaul::ops {
 namespace {
@@ -57,15 +59,24 @@ void adamw(const AdamW<>& op) {
   LH_CHECK(o.step >= 1, "steps count from 1");
   const double correction1 = 1 - power(o.beta1, o.step);
   const double correction2 = 1 - power(o.beta2, o.step);
-  run_on_active_isa<adamw_body>(
-      &op, AdamWConstants{.gradient_scale = static_cast<float>(o.gradient_scale),
-                          .keep_weight = static_cast<float>(1 - o.learning_rate * o.weight_decay),
-                          .to_m = static_cast<float>(1 - o.beta1),
-                          .keep_v = static_cast<float>(o.beta2),
-                          .to_v = static_cast<float>(1 - o.beta2),
-                          .root_divisor = static_cast<float>(std::sqrt(correction2)),
-                          .epsilon = static_cast<float>(o.epsilon),
-                          .minus_step_size = static_cast<float>(-o.learning_rate / correction1)});
+  const AdamWConstants constants = {
+      .gradient_scale = static_cast<float>(o.gradient_scale),
+      .keep_weight = static_cast<float>(1 - o.learning_rate * o.weight_decay),
+      .to_m = static_cast<float>(1 - o.beta1),
+      .keep_v = static_cast<float>(o.beta2),
+      .to_v = static_cast<float>(1 - o.beta2),
+      .root_divisor = static_cast<float>(std::sqrt(correction2)),
+      .epsilon = static_cast<float>(o.epsilon),
+      .minus_step_size = static_cast<float>(-o.learning_rate / correction1)};
+  in_parts(static_cast<ptrdiff_t>(op.weight.size()), kElementGrain,
+           [&op, &constants](ptrdiff_t begin, ptrdiff_t end) {
+             AdamW<> part = op;
+             part.weight = rows_of(op.weight, begin, end, 1);
+             part.gradient = rows_of(op.gradient, begin, end, 1);
+             part.m = rows_of(op.m, begin, end, 1);
+             part.v = rows_of(op.v, begin, end, 1);
+             run_on_active_isa<adamw_body>(static_cast<const AdamW<>*>(&part), constants);
+           });
 }
 
 double block_sum_of_squares(std::span<const float> block) {

@@ -290,9 +290,10 @@ OpFunction<T> cross_entropy_function(ops::CrossEntropyShape s) {
 
 /// With `large` false, sizes for finite differences; else sizes that cross the boundaries of lanes,
 /// tiles and query blocks.
-inline std::vector<OpCase> op_cases(bool large) {
+/// `times` as many rows and elements.
+inline std::vector<OpCase> op_cases(bool large, ptrdiff_t times = 1) {
   const auto size = [](ptrdiff_t count) { return static_cast<std::size_t>(count); };
-  const ptrdiff_t rows = large ? 53 : 3;
+  const ptrdiff_t rows = (large ? 53 : 3) * times;
   const ptrdiff_t in = large ? 45 : 5;
   const ptrdiff_t out = large ? 70 : 4;
   const ops::EmbeddingShape embedding = {2, large ? 29 : 3, large ? 37 : 4};
@@ -311,8 +312,8 @@ inline std::vector<OpCase> op_cases(bool large) {
   const auto qkv_size = [&](const ops::AttentionShape& s) {
     return size(s.sequences * s.context * s.qkv_width());
   };
-  const ops::CrossEntropyShape entropy = {large ? 30 : 4, large ? 259 : 5};
-  const ptrdiff_t count = large ? 1003 : 11;
+  const ops::CrossEntropyShape entropy = {(large ? 30 : 4) * times, large ? 259 : 5};
+  const ptrdiff_t count = (large ? 1003 : 11) * times;
   const ptrdiff_t vocabulary = 7;
 
   std::vector<OpCase> cases;
