@@ -129,6 +129,7 @@ struct Operand {
   int partner;  // see GemmPack
 
   Operand at(ptrdiff_t i, ptrdiff_t k) const {
+    if (data == nullptr) return *this;  // of a product without depth
     return {data + i * stride_i + k * stride_k, stride_i, stride_k, partner};
   }
 };
