@@ -16,12 +16,13 @@ Prints what was compared; exit status 1 and the first difference if there is one
 import json
 import logging
 import pathlib
-import subprocess
 import sys
 import warnings
 
 import torch
 import transformers
+
+from tiny_run import DEVICE, fail, longhaul
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -43,19 +44,6 @@ SHAPES = {
         "high_freq_factor": 4.0, "original_max_position_embeddings": 16})),
 }
 
-DEVICE = """schema: longhaul/device/1
-kind: core
-title: a core of this machine
-memory: 1 GiB
-reserved: 0 GiB
-peak: {fp32: 10 GFLOP/s}
-efficiency: 0.5
-memory_bandwidth: 10 GB/s
-memory_efficiency: 0.75
-overhead: 50 us
-origin: assumed
-source: invented
-"""
 CLUSTER = """schema: longhaul/cluster/1
 name: one-site
 device_files: {core: core.yaml}
@@ -89,18 +77,6 @@ batch:
 schedule: {{family: 1f1b, in_flight: [3, 2, 1]}}
 coordinator: delft
 """
-
-
-def fail(text):
-    print("FAILED:", text)
-    sys.exit(1)
-
-
-def longhaul(binary, folder, *arguments):
-    result = subprocess.run([binary, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if result.returncode != 0:
-        fail(f"longhaul {' '.join(arguments)} ended with {result.returncode}:\n{result.stdout}")
-    return result.stdout
 
 
 def model_of(shape):
