@@ -43,6 +43,8 @@ Result<Json> parse_object(std::string_view text, const std::string& path) {
     auto bad = bad_file(path, "no JSON from here on");
     bad.error().place.line = static_cast<int>(lines) + 1;
     return bad;
+  } catch (const Json::out_of_range&) {
+    return bad_file(path, "a number is too large for JSON");
   }
 }
 

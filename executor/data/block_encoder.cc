@@ -60,6 +60,8 @@ std::optional<EncodedBlock::BadLine> encode_line(std::string_view line, const st
   } catch (const nlohmann::json::parse_error& error) {
     return EncodedBlock::BadLine{0, fmt::format("not JSON, at byte {} of the line", error.byte),
                                  "each line is an object, as {\"text\": \"...\"}"};
+  } catch (const nlohmann::json::out_of_range&) {
+    return EncodedBlock::BadLine{0, "a number is too large", ""};
   }
   if (!json.is_object()) {
     return EncodedBlock::BadLine{0, "not a JSON object",

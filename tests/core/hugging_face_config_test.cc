@@ -152,6 +152,7 @@ TEST(HuggingFaceConfig, another_gpt2_is_refused) {
       {"\"tie_word_embeddings\": true", "\"tie_word_embeddings\": 1",
        "`tie_word_embeddings` is 1, not true or false"},
       {"50257,", "50257", "no JSON from here on"},
+      {"50257,", "1e999,", "a number is too large for JSON"},
   };
   for (const Edit& edit : edits) expect_refused(kGpt2, edit);
 }

@@ -194,6 +194,8 @@ TEST(TextInputs, what_cannot_be_read_is_refused_where_it_stands) {
       {"a.jsonl", "{}\n", "a.jsonl:1: error: there is no field `text`", "here are none"},
       {"a.jsonl", "{\"text\": 1}\n", "a.jsonl:1: error: the field `text` is not a text", ""},
       {"a.jsonl", "{\"text\": \"\xff\"}\n", "a.jsonl:1: error: not JSON", ""},
+      {"a.jsonl", "{\"text\": \"a\", \"score\": 1e999}\n",
+       "a.jsonl:1: error: a number is too large", ""},
       {"a.txt.gz", "x", "a.txt.gz is compressed", "zcat a.txt.gz | longhaul data prepare -"},
       {"a.parquet", "x", "a.parquet is a table", "to_json"},
       {"a.txt", "", "the inputs hold no text", ""},
