@@ -44,6 +44,11 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+/// Whether something can be looked up by it, alone or before or behind a slash.
+bool is_key(std::string_view text) {
+  return !text.empty() && place_key(text) == text && text.find('/') == std::string_view::npos;
+}
+
 /// One row, or what is wrong with it.
 Result<Place> read_place(std::string_view line) {
   const std::vector<std::string_view> fields = split(line, ',');
@@ -56,11 +61,10 @@ Result<Place> read_place(std::string_view line) {
   place.name = fields[kName];
   place.city = fields[kCity];
   place.country = fields[kCountry];
-  if (place.name.empty() || place_key(place.name) != place.name ||
-      place.name.find('/') != std::string::npos) {
+  if (!is_key(place.name)) {
     return invalid(fmt::format("`{}` is not a name", place.name), "small letters and hyphens");
   }
-  if (place_key(place.provider) != place.provider) {
+  if (!place.provider.empty() && !is_key(place.provider)) {
     return invalid(fmt::format("`{}` is not a provider", place.provider));
   }
   if (place.city.empty()) return invalid("the city is empty");
@@ -82,7 +86,7 @@ Result<Place> read_place(std::string_view line) {
   }
   if (!fields[kAliases].empty()) {
     for (const std::string_view alias : split(fields[kAliases], ' ')) {
-      if (alias.empty() || place_key(alias) != alias) {
+      if (!is_key(alias)) {
         return invalid(fmt::format("`{}` is not an alias", alias), "small letters and hyphens");
       }
       place.aliases.emplace_back(alias);
@@ -184,6 +188,9 @@ std::vector<const Place*> CityTable::meanings(std::string_view text) const {
     }
     return found;
   };
+  // A full name is that of one place, whatever aliases others have.
+  const auto exact = std::ranges::find(places_, key, &Place::full_name);
+  if (exact != places_.end()) return {&*exact};
   const auto is_alias = [&](const Place& place) {
     return std::ranges::find(place.aliases, name) != place.aliases.end();
   };

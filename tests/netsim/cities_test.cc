@@ -153,6 +153,8 @@ TEST(Cities, a_wrong_table_is_refused_with_the_line) {
       {header + ",,Tokyo,JP,ea,35.69,139.69,9700,\n", "`` is not a name"},
       {header + ",to/kyo,Tokyo,JP,ea,35.69,139.69,9700,\n", "`to/kyo` is not a name"},
       {header + "AWS,tokyo,Tokyo,JP,ea,35.69,139.69,,\n", "`AWS` is not a provider"},
+      {header + "aws/,tokyo,Tokyo,JP,ea,35.69,139.69,,\n", "`aws/` is not a provider"},
+      {header + ",tokyo,Tokyo,JP,ea,35.69,139.69,9700,old/edo\n", "`old/edo` is not an alias"},
       {header + ",tokyo,,JP,ea,35.69,139.69,9700,\n", "the city is empty"},
       {header + ",tokyo,Tokyo,JPN,ea,35.69,139.69,9700,\n", "`JPN` is not a country's"},
       {header + ",tokyo,Tokyo,jp,ea,35.69,139.69,9700,\n", "`jp` is not a country's"},
