@@ -118,14 +118,8 @@ void rms_norm_forward(const RmsNorm<>& op) {
   check_size(op.weight, s.width);
   check_size(op.output, s.rows * s.width);
   check_size(op.inverse_root, s.rows);
-  in_parts(s.rows, row_grain(s.width), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
-    RmsNorm<> part = op;
-    part.shape.rows = end - begin;
-    part.input = rows_of(op.input, begin, end, s.width);
-    part.output = rows_of(op.output, begin, end, s.width);
-    part.inverse_root = rows_of(op.inverse_root, begin, end, 1);
-    run_on_active_isa<rms_norm_body>(static_cast<const RmsNorm<>*>(&part));
-  });
+  run_by_rows<rms_norm_body>(op, s.width, &RmsNorm<>::input, &RmsNorm<>::output,
+                             &RmsNorm<>::inverse_root);
 }
 
 void rms_norm_backward_input(const RmsNormBackwardInput<>& op) {
@@ -135,16 +129,9 @@ void rms_norm_backward_input(const RmsNormBackwardInput<>& op) {
   check_size(op.inverse_root, s.rows);
   check_size(op.output_gradient, s.rows * s.width);
   check_size(op.input_gradient, s.rows * s.width);
-  in_parts(s.rows, row_grain(s.width), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
-    RmsNormBackwardInput<> part = op;
-    part.shape.rows = end - begin;
-    part.input = rows_of(op.input, begin, end, s.width);
-    part.output_gradient = rows_of(op.output_gradient, begin, end, s.width);
-    part.input_gradient = rows_of(op.input_gradient, begin, end, s.width);
-    part.inverse_root = rows_of(op.inverse_root, begin, end, 1);
-    run_on_active_isa<rms_norm_backward_input_body>(
-        static_cast<const RmsNormBackwardInput<>*>(&part));
-  });
+  run_by_rows<rms_norm_backward_input_body>(
+      op, s.width, &RmsNormBackwardInput<>::input, &RmsNormBackwardInput<>::output_gradient,
+      &RmsNormBackwardInput<>::input_gradient, &RmsNormBackwardInput<>::inverse_root);
 }
 
 void rms_norm_backward_weight(const RmsNormBackwardWeight<>& op) {

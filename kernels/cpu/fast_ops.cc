@@ -235,15 +235,8 @@ void layer_norm_forward(const LayerNorm<>& op) {
   check_size(op.output, s.rows * s.width);
   check_size(op.mean, s.rows);
   check_size(op.inverse_deviation, s.rows);
-  in_parts(s.rows, row_grain(s.width), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
-    LayerNorm<> part = op;
-    part.shape.rows = end - begin;
-    part.input = rows_of(op.input, begin, end, s.width);
-    part.output = rows_of(op.output, begin, end, s.width);
-    part.mean = rows_of(op.mean, begin, end, 1);
-    part.inverse_deviation = rows_of(op.inverse_deviation, begin, end, 1);
-    run_on_active_isa<layer_norm_body>(static_cast<const LayerNorm<>*>(&part));
-  });
+  run_by_rows<layer_norm_body>(op, s.width, &LayerNorm<>::input, &LayerNorm<>::output,
+                               &LayerNorm<>::mean, &LayerNorm<>::inverse_deviation);
 }
 
 void layer_norm_backward_input(const LayerNormBackwardInput<>& op) {
@@ -254,17 +247,10 @@ void layer_norm_backward_input(const LayerNormBackwardInput<>& op) {
   check_size(op.inverse_deviation, s.rows);
   check_size(op.output_gradient, s.rows * s.width);
   check_size(op.input_gradient, s.rows * s.width);
-  in_parts(s.rows, row_grain(s.width), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
-    LayerNormBackwardInput<> part = op;
-    part.shape.rows = end - begin;
-    part.input = rows_of(op.input, begin, end, s.width);
-    part.output_gradient = rows_of(op.output_gradient, begin, end, s.width);
-    part.input_gradient = rows_of(op.input_gradient, begin, end, s.width);
-    part.mean = rows_of(op.mean, begin, end, 1);
-    part.inverse_deviation = rows_of(op.inverse_deviation, begin, end, 1);
-    run_on_active_isa<layer_norm_backward_input_body>(
-        static_cast<const LayerNormBackwardInput<>*>(&part));
-  });
+  run_by_rows<layer_norm_backward_input_body>(
+      op, s.width, &LayerNormBackwardInput<>::input, &LayerNormBackwardInput<>::output_gradient,
+      &LayerNormBackwardInput<>::input_gradient, &LayerNormBackwardInput<>::mean,
+      &LayerNormBackwardInput<>::inverse_deviation);
 }
 
 void layer_norm_backward_weight(const LayerNormBackwardWeight<>& op) {
@@ -370,16 +356,9 @@ void cross_entropy_forward(const CrossEntropy<>& op) {
   check_targets(op.targets, op.shape);
   check_size(op.losses, op.shape.rows);
   check_size(op.log_sum_exp, op.shape.rows);
-  const CrossEntropyShape& s = op.shape;
-  in_parts(s.rows, row_grain(s.vocabulary), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
-    CrossEntropy<> part = op;
-    part.shape.rows = end - begin;
-    part.logits = rows_of(op.logits, begin, end, s.vocabulary);
-    part.targets = rows_of(op.targets, begin, end, 1);
-    part.losses = rows_of(op.losses, begin, end, 1);
-    part.log_sum_exp = rows_of(op.log_sum_exp, begin, end, 1);
-    run_on_active_isa<cross_entropy_body>(static_cast<const CrossEntropy<>*>(&part));
-  });
+  run_by_rows<cross_entropy_body>(op, op.shape.vocabulary, &CrossEntropy<>::logits,
+                                  &CrossEntropy<>::targets, &CrossEntropy<>::losses,
+                                  &CrossEntropy<>::log_sum_exp);
 }
 
 void cross_entropy_backward(const CrossEntropyBackward<>& op) {
@@ -387,17 +366,10 @@ void cross_entropy_backward(const CrossEntropyBackward<>& op) {
   check_targets(op.targets, op.shape);
   check_size(op.log_sum_exp, op.shape.rows);
   check_size(op.logits_gradient, op.shape.rows * op.shape.vocabulary);
-  const CrossEntropyShape& s = op.shape;
-  in_parts(s.rows, row_grain(s.vocabulary), [&op, &s](ptrdiff_t begin, ptrdiff_t end) {
-    CrossEntropyBackward<> part = op;
-    part.shape.rows = end - begin;
-    part.logits = rows_of(op.logits, begin, end, s.vocabulary);
-    part.logits_gradient = rows_of(op.logits_gradient, begin, end, s.vocabulary);
-    part.targets = rows_of(op.targets, begin, end, 1);
-    part.log_sum_exp = rows_of(op.log_sum_exp, begin, end, 1);
-    run_on_active_isa<cross_entropy_backward_body>(
-        static_cast<const CrossEntropyBackward<>*>(&part));
-  });
+  run_by_rows<cross_entropy_backward_body>(op, op.shape.vocabulary, &CrossEntropyBackward<>::logits,
+                                           &CrossEntropyBackward<>::logits_gradient,
+                                           &CrossEntropyBackward<>::targets,
+                                           &CrossEntropyBackward<>::log_sum_exp);
 }
 
 void add_losses(std::span<const float> losses, double scale, double& sum) {
