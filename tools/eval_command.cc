@@ -232,12 +232,9 @@ void add_eval_command(CLI::App& app, int& exit_status) {
       ->check(CLI::Range(1, 1 << 16));
   add_precision_option(*command, arguments->precision);
   add_threads_option(*command, arguments->threads);
-  command->add_option(
-      "--tokenizer", arguments->tokenizer.name,
-      "for bits a byte: bytes, gpt2, a tokenizer.json, or a folder with one; without "
-      "it, that of the data, or of the model");
-  command->add_option("--tables", arguments->tokenizer.tables,
-                      "folder with GPT-2's vocabulary and merges");
+  add_tokenizer_options(*command, arguments->tokenizer,
+                        "for bits a byte: bytes, gpt2, a tokenizer.json, or a folder with one; "
+                        "without it, that of the data, or of the model");
   command->add_flag("--json", arguments->json, "print one JSON document");
   command->footer(
       "Sequences are windows of the model's context that do not overlap, as a run's validation "

@@ -259,12 +259,9 @@ void add_generate_command(CLI::App& app, int& exit_status) {
   add_sampling_options(*command, arguments->sampling);
   add_precision_option(*command, arguments->precision);
   add_threads_option(*command, arguments->threads);
-  command->add_option(
-      "--tokenizer", arguments->tokenizer.name,
-      "bytes, gpt2, a tokenizer.json, or a folder with one; without it, that of the "
-      "model's folder or of the run's data, or what the vocabulary tells");
-  command->add_option("--tables", arguments->tokenizer.tables,
-                      "folder with GPT-2's vocabulary and merges");
+  add_tokenizer_options(*command, arguments->tokenizer,
+                        "bytes, gpt2, a tokenizer.json, or a folder with one; without it, that of "
+                        "the model's folder or of the run's data, or what the vocabulary tells");
   command->add_flag("--json", arguments->json, "print one JSON document at the end");
   command->footer(
       "Filters act in the order temperature, top-k, top-p. Where the text is longer than the\n"

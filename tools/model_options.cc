@@ -57,6 +57,11 @@ Result<std::unique_ptr<Tokenizer>> choose_tokenizer(Storage& storage,
                              tokenizer->vocabulary(), choice.vocabulary));
 }
 
+void add_tokenizer_options(CLI::App& command, TokenizerChoice& choice, const std::string& help) {
+  command.add_option("--tokenizer", choice.name, help);
+  command.add_option("--tables", choice.tables, "folder with GPT-2's vocabulary and merges");
+}
+
 void add_precision_option(CLI::App& command, Precision& precision) {
   const std::map<std::string, Precision> words = {{"fp32", Precision::kFp32},
                                                   {"bf16", Precision::kBf16}};

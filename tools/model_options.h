@@ -28,6 +28,9 @@ struct TokenizerChoice {
 Result<std::unique_ptr<Tokenizer>> choose_tokenizer(Storage& storage,
                                                     const TokenizerChoice& choice);
 
+/// `--tokenizer`, of which `help` says what is taken without it, and `--tables`.
+void add_tokenizer_options(CLI::App& command, TokenizerChoice& choice, const std::string& help);
+
 /// `--precision` fp32 or bf16.
 void add_precision_option(CLI::App& command, Precision& precision);
 
