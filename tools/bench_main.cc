@@ -17,19 +17,21 @@ struct Suite {
   int (*run)(bool quick, int threads);
   int (*run_full)(int threads) = nullptr;  // where --full is more
 };
-constexpr Suite kSuites[] = {{"cities", longhaul::bench_cities},
-                             {"clusters", longhaul::bench_clusters, longhaul::bench_clusters_full},
-                             {"compute", longhaul::bench_compute},
-                             {"data", longhaul::bench_data},
-                             {"dtfm", longhaul::bench_dtfm},
-                             {"fidelity", longhaul::bench_fidelity, longhaul::bench_fidelity_full},
-                             {"kernels", longhaul::bench_kernels},
-                             {"netsim", longhaul::bench_netsim},
-                             {"order", longhaul::bench_order},
-                             {"planner", longhaul::bench_planner},
-                             {"scale", longhaul::bench_scale, longhaul::bench_scale_full},
-                             {"simgrid", longhaul::bench_simgrid},
-                             {"tcp", longhaul::bench_tcp, longhaul::bench_tcp_full}};
+constexpr Suite kSuites[] = {
+    {"cities", longhaul::bench_cities},
+    {"clusters", longhaul::bench_clusters, longhaul::bench_clusters_full},
+    {"compression", longhaul::bench_compression, longhaul::bench_compression_full},
+    {"compute", longhaul::bench_compute},
+    {"data", longhaul::bench_data},
+    {"dtfm", longhaul::bench_dtfm},
+    {"fidelity", longhaul::bench_fidelity, longhaul::bench_fidelity_full},
+    {"kernels", longhaul::bench_kernels},
+    {"netsim", longhaul::bench_netsim},
+    {"order", longhaul::bench_order},
+    {"planner", longhaul::bench_planner},
+    {"scale", longhaul::bench_scale, longhaul::bench_scale_full},
+    {"simgrid", longhaul::bench_simgrid},
+    {"tcp", longhaul::bench_tcp, longhaul::bench_tcp_full}};
 
 }  // namespace
 
