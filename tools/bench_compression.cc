@@ -1,6 +1,8 @@
-// Suite `compression`: what codecs do to a model (quality, tools/compression_study.h) and to its
-// time (tools/compression_times.h). Results are kept in build/bench/compression-study and used
-// again as long as neither inputs nor program change, so an interrupted suite goes on where it was.
+// Suite `compression`: what codecs do to a model (quality,
+// tools/compression_study.h) and to its time (tools/compression_times.h).
+// Results are kept in build/bench/compression-study and used again as long as
+// neither inputs nor program change, so an interrupted suite goes on where it
+// was.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -8,17 +10,20 @@
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "tools/bench.h"
+#include "tools/bench_compression.h"
 #include "tools/compression_figures.h"
 #include "tools/compression_study.h"
+#include "tools/side_by_side.h"
 
 namespace longhaul {
 namespace {
 
 constexpr const char* kTexts = "build/demo";
 constexpr std::uint64_t kSeeds = 3;
+constexpr const char* kAqName = "AQ fw3bw6";
+constexpr const char* kAqGradientsName = "AQ fw3bw6, gradients int4";
 constexpr double kFallMin = 1;  // nats that fp32 learns while fine-tuning
 
 /// A setting, what it is held against and how far off it may be.
@@ -26,7 +31,8 @@ struct Subject {
   CompressionSetting setting;
   std::string base = {};  // empty: it is a base
   double target = 0;      // of (loss - base) / base
-  bool is_worse = false;  // the target is a least: the setting must be hard enough to show it
+  bool is_worse = false;  // the target is a least: the setting must be hard
+                          // enough to show it
 };
 
 std::string history(const std::string& codecs) {
@@ -36,7 +42,7 @@ std::string history(const std::string& codecs) {
 std::vector<Subject> subjects(bool full) {
   const CompressionSetting fp32 = {"fp32", "activations: none, gradients: none"};
   const CompressionSetting fw3bw6 = {
-      "AQ fw3bw6", history("activations: aq-int3, activation_gradients: int6, gradients: none")};
+      kAqName, history("activations: aq-int3, activation_gradients: int6, gradients: none")};
   if (!full) return {{fp32}, {fw3bw6, "fp32", 0.01}};
   const CompressionSetting fw2bw4 = {
       "AQ fw2bw4", history("activations: aq-int2, activation_gradients: int4, gradients: none")};
@@ -52,13 +58,16 @@ std::vector<Subject> subjects(bool full) {
   return {
       {fp32},
       {fw3bw6, "fp32", 0.01},
-      {{"AQ fw4bw8", history("activations: aq-int4, activation_gradients: int8, gradients: none")},
+      {{"AQ fw4bw8", history("activations: aq-int4, activation_gradients: "
+                             "int8, gradients: none")},
        "fp32",
        0.005},
       {fw2bw4, "fp32", 0.02},
       {direct, "fp32", 0.03, true},
-      {{"AQ fw3bw6, gradients int4",
-        history("activations: aq-int3, activation_gradients: int6, gradients: int4"), 2},
+      {{kAqGradientsName,
+        history("activations: aq-int3, activation_gradients: int6, gradients: "
+                "int4"),
+        2},
        "fp32",
        0.01},
       {first_epoch("bf16, an epoch", "bf16")},
@@ -132,48 +141,61 @@ Result<void> carry_out(const CompressionStudy& study, const std::vector<Task>& t
     if (kept.find(study.key(task.subject->setting, task.seed)) == nullptr) left.push_back(task);
   }
   fmt::print(stderr, "{} runs, {} of them done before\n", tasks.size(), tasks.size() - left.size());
-  std::mutex mutex;  // of everything below
-  std::size_t next = 0;
-  std::optional<Error> error;
-  const auto work = [&] {
-    for (;;) {
-      std::unique_lock lock(mutex);
-      if (error || next == left.size()) return;
-      const Task task = left[next++];
-      lock.unlock();
-      Progress progress(task.name(), study.tokens_per_step());
-      auto run = study.fine_tune(task.subject->setting, task.seed, std::ref(progress));
-      lock.lock();
-      if (run) {
-        kept.add(study.key(task.subject->setting, task.seed), task.name(), *std::move(run));
-      } else if (!error) {
-        error = within(task.name(), std::move(run).error()).error();
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> workers;
-    for (int i = 1; i < threads; ++i) workers.emplace_back(work);
-    work();
-  }
-  if (error) return std::unexpected(*error);
-  return {};
+  std::mutex mutex;  // of `kept`
+  return side_by_side(left.size(), threads, [&](std::size_t i) -> Result<void> {
+    const Task& task = left[i];
+    Progress progress(task.name(), study.tokens_per_step());
+    auto run = study.fine_tune(task.subject->setting, task.seed, std::ref(progress));
+    if (!run) return within(task.name(), std::move(run).error());
+    const std::lock_guard lock(mutex);
+    kept.add(study.key(task.subject->setting, task.seed), task.name(), *std::move(run));
+    return {};
+  });
+}
+
+std::vector<double> last_losses(const std::vector<const StudyRun*>& runs) {
+  std::vector<double> losses;
+  for (const StudyRun* run : runs) losses.push_back(run->validations.back().second);
+  return losses;
 }
 
 void print_runs(const std::vector<Subject>& all,
-                const std::map<std::string, std::vector<double>>& last,
-                const std::map<std::string, double>& rates) {
+                const std::map<std::string, std::vector<const StudyRun*>>& runs,
+                double tokens_per_step) {
   fmt::print("{:<28}{:<36}{:>16}\n", "", "validation loss of each seed, nats", "tokens/s a core");
   for (const Subject& subject : all) {
-    const std::string& name = subject.setting.name;
+    const auto& of = runs.at(subject.setting.name);
     std::string losses;
-    for (const double loss : last.at(name)) losses += fmt::format("{:.4f}  ", loss);
-    fmt::print("{:<28}{:<36}{:>16.0f}\n", name, losses, rates.at(name));
+    for (const double loss : last_losses(of)) losses += fmt::format("{:.4f}  ", loss);
+    const StudyRun& one = *of.front();
+    fmt::print("{:<28}{:<36}{:>16.0f}\n", subject.setting.name, losses,
+               static_cast<double>(one.losses.size()) * tokens_per_step / one.cpu_s);
   }
 }
 
-Result<std::vector<BenchFigure>> quality(bool full, bool quick, int threads,
-                                         const std::string& command) {
+/// What the suite's first half finds.
+struct Quality {
+  std::vector<BenchFigure> figures;
+  SameLosses losses;
+};
+
+/// Means over the seeds.
+SameLoss same_loss(const std::vector<const StudyRun*>& bases,
+                   const std::vector<const StudyRun*>& runs) {
+  SameLoss found = {0, 0};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const double loss = common_loss(bases[i]->validations, runs[i]->validations);
+    const auto share = [&](const StudyRun& run) {
+      return steps_to(run.validations, loss).value() / static_cast<double>(run.losses.size()) /
+             static_cast<double>(runs.size());
+    };
+    found.base += share(*bases[i]);
+    found.setting += share(*runs[i]);
+  }
+  return found;
+}
+
+Result<Quality> quality(bool full, bool quick, int threads, const std::string& command) {
   LH_ASSIGN(
       CompressionStudy study,
       CompressionStudy::open(fmt::format("build/bench/compression-{}", quick ? "quick" : "study"),
@@ -192,37 +214,47 @@ Result<std::vector<BenchFigure>> quality(bool full, bool quick, int threads,
   KeptRuns kept(fmt::format("build/bench/compression-{}/runs.jsonl", quick ? "quick" : "study"));
   LH_TRY(carry_out(study, tasks, threads, kept));
 
-  std::map<std::string, std::vector<double>> last;  // of each setting, by seed
-  std::map<std::string, double> rates;
-  std::vector<double> falls;
+  std::map<std::string, std::vector<const StudyRun*>> runs;  // of each setting, by seed
   for (const Task& task : tasks) {
-    const StudyRun& run = *kept.find(study.key(task.subject->setting, task.seed));
-    const std::string& name = task.subject->setting.name;
-    last[name].push_back(run.validations.back().second);
-    rates[name] = static_cast<double>(run.losses.size()) * study.tokens_per_step() / run.cpu_s;
-    if (name == "fp32") falls.push_back(run.losses.front() - last[name].back());
+    runs[task.subject->setting.name].push_back(
+        kept.find(study.key(task.subject->setting, task.seed)));
   }
-  print_runs(all, last, rates);
+  print_runs(all, runs, study.tokens_per_step());
 
+  std::vector<double> falls;
+  for (const StudyRun* run : runs.at("fp32")) {
+    falls.push_back(run->losses.front() - run->validations.back().second);
+  }
   const std::string of = seeds == 1 ? "one seed" : fmt::format("{} seeds", seeds);
   const Estimate fall = estimate(falls);
-  std::vector<BenchFigure> figures = {{"fp32 learns while it is fine-tuned", fall.mean, "nats",
-                                       kFallMin, "higher", fall.mean >= kFallMin,
-                                       fmt::format("+- {:.3f}, {}", fall.error, of), command}};
+  Quality found;
+  found.figures = {{"fp32 learns while it is fine-tuned", fall.mean, "nats", kFallMin, "higher",
+                    fall.mean >= kFallMin, fmt::format("+- {:.3f}, {}", fall.error, of), command}};
   for (const Subject& subject : all) {
     if (subject.base.empty()) continue;
-    const Estimate excess = relative_excess(last[subject.setting.name], last[subject.base]);
-    figures.push_back(
+    const Estimate excess = relative_excess(last_losses(runs.at(subject.setting.name)),
+                                            last_losses(runs.at(subject.base)));
+    found.figures.push_back(
         {fmt::format("{}: loss above {}", subject.setting.name, subject.base), 100 * excess.mean,
          "%", 100 * subject.target, subject.is_worse ? "higher" : "lower",
          subject.is_worse ? excess.mean >= subject.target : excess.mean <= subject.target,
          seeds == 1 ? of : fmt::format("+- {:.2f}, {}", 100 * excess.error, of), command});
   }
-  return figures;
+  found.losses.aq = same_loss(runs.at("fp32"), runs.at(kAqName));
+  const auto with_gradients = runs.find(kAqGradientsName);
+  found.losses.aq_gradients = with_gradients == runs.end()
+                                  ? found.losses.aq
+                                  : same_loss(runs.at("fp32"), with_gradients->second);
+  return found;
 }
 
 int run(bool full, bool quick, int threads, const std::string& command) {
-  auto figures = quality(full, quick, threads, command);
+  const auto figures = [&]() -> Result<std::vector<BenchFigure>> {
+    LH_ASSIGN(Quality found, quality(full, quick, threads, command));
+    LH_ASSIGN(const auto times, compression_times(found.losses, !quick, threads, command));
+    found.figures.insert(found.figures.end(), times.begin(), times.end());
+    return found.figures;
+  }();
   if (!figures) {
     fmt::print(stderr, "{}\n", figures.error().text());
     return figures.error().code == ErrorCode::kInvalid ? 2 : 1;
