@@ -114,11 +114,11 @@ History* HistoryStore::find(std::uint64_t sample) {
   return nullptr;
 }
 
-std::optional<std::uint64_t> HistoryStore::oldest() const {
+const History* HistoryStore::oldest() const {
   for (std::uint32_t place = first_; place != kNowhere; place = entries_[place].after) {
-    if (!entries_[place].is_changing) return entries_[place].history.sample;
+    if (!entries_[place].is_changing) return &entries_[place].history;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 History* HistoryStore::admit(std::uint64_t sample) {

@@ -25,7 +25,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -78,9 +77,9 @@ class HistoryStore {
   History* find(std::uint64_t sample);
   std::span<std::uint16_t> values(const History& history);
 
-  /// The sample that would be given up first: the one visited longest ago, among equals the one
-  /// that came first. Those in the midst of a change are none.
-  std::optional<std::uint64_t> oldest() const;
+  /// What would be given up first: the one visited longest ago, unless it is in the midst of a
+  /// change. Null when there is none. Its values have not been checked.
+  const History* oldest() const;
   /// A place for a sample that has none; null where all are taken. The values are undefined.
   History* admit(std::uint64_t sample);
   /// Forgets a sample, if it is remembered.

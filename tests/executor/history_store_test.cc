@@ -4,52 +4,22 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "executor/storage/sim_storage.h"
-#include "kernels/codec/crc32c.h"
+#include "tests/executor/history_fixtures.h"
 #include "tests/executor/storage_sides.h"
 
 namespace longhaul {
 namespace {
 
-constexpr std::size_t kElements = 100;  // 200 bytes; places lie 256 apart
+using fixtures::open_store;
+using fixtures::order_of;
+using fixtures::visit;
 
-HistoryStore open_store(Storage& storage, std::size_t capacity, std::size_t in_memory,
-                        const std::string& folder = "/") {
-  auto store = HistoryStore::open(
-      storage,
-      {.elements = kElements, .capacity = capacity, .in_memory = in_memory, .folder = folder});
-  LH_CHECK(store.has_value(), "the test's disk has room");
-  return std::move(*store);
-}
-
-/// A visit in `step`: the values become fill, fill + 1, ...
-void visit(HistoryStore& store, std::uint64_t sample, std::uint32_t step, std::uint16_t fill) {
-  History* history = store.find(sample);
-  if (history == nullptr) history = store.admit(sample);
-  ASSERT_NE(history, nullptr);
-  const std::uint64_t base = history->hash;
-  const std::uint32_t visits = history->visits;
-  const HistoryStore::Change change = store.begin_change(*history);
-  const std::span<std::uint16_t> values = store.values(*history);
-  std::iota(values.begin(), values.end(), fill);
-  const std::uint32_t crc = crc32c(std::as_bytes(values));
-  store.end_change(change, {.hash = rolling_hash(base, crc),
-                            .base = base,
-                            .values_crc = crc,
-                            .visits = visits + 1,
-                            .step = step});
-}
-
-std::vector<std::uint64_t> order_of(const HistoryStore& store) {
-  std::vector<std::uint64_t> samples;
-  for (const History* history : store.by_last_visit()) samples.push_back(history->sample);
-  return samples;
-}
+const std::size_t kElements = fixtures::StoreShape{}.elements;
 
 TEST(RollingHash, names_every_value_that_went_into_it) {
   const std::uint64_t first = rolling_hash(kNoHash, 7);
@@ -63,7 +33,7 @@ TEST(RollingHash, names_every_value_that_went_into_it) {
 
 TEST(HistoryStore, keeps_what_was_written_in_ram_and_on_disk) {
   SimStorage storage;
-  HistoryStore store = open_store(storage, 5, 2);
+  HistoryStore store = open_store(storage, {.capacity = 5, .in_memory = 2});
   EXPECT_EQ(storage.used(), 3u * 256);  // three places on disk, of whole cache lines
   for (std::uint64_t sample = 0; sample < 5; ++sample) {
     visit(store, 10 * sample, 1, static_cast<std::uint16_t>(1000 * sample));
@@ -81,7 +51,7 @@ TEST(HistoryStore, keeps_what_was_written_in_ram_and_on_disk) {
 
 TEST(HistoryStore, refuses_a_sample_too_many_and_takes_it_once_there_is_room) {
   SimStorage storage;
-  HistoryStore store = open_store(storage, 2, 2);
+  HistoryStore store = open_store(storage, {.capacity = 2, .in_memory = 2});
   visit(store, 1, 1, 0);
   visit(store, 2, 1, 0);
   EXPECT_EQ(store.admit(3), nullptr);
@@ -93,16 +63,16 @@ TEST(HistoryStore, refuses_a_sample_too_many_and_takes_it_once_there_is_room) {
 
 TEST(HistoryStore, without_capacity_remembers_nothing_and_takes_no_disk) {
   SimStorage storage;
-  HistoryStore store = open_store(storage, 0, 10);
+  HistoryStore store = open_store(storage, {.capacity = 0, .in_memory = 10});
   EXPECT_EQ(store.admit(1), nullptr);
   EXPECT_EQ(store.find(1), nullptr);
-  EXPECT_EQ(store.oldest(), std::nullopt);
+  EXPECT_EQ(store.oldest(), nullptr);
   EXPECT_EQ(storage.used(), 0u);
 }
 
 TEST(HistoryStore, change_that_is_not_ended_costs_the_history) {
   SimStorage storage;
-  HistoryStore store = open_store(storage, 2, 2);
+  HistoryStore store = open_store(storage, {.capacity = 2, .in_memory = 2});
   visit(store, 1, 1, 0);
   store.begin_change(*store.find(1));
   EXPECT_EQ(store.find(1), nullptr);
@@ -114,7 +84,7 @@ TEST(HistoryStore, change_that_is_not_ended_costs_the_history) {
 
 TEST(HistoryStore, cancelled_change_leaves_what_was_there) {
   SimStorage storage;
-  HistoryStore store = open_store(storage, 2, 2);
+  HistoryStore store = open_store(storage, {.capacity = 2, .in_memory = 2});
   visit(store, 1, 1, 5);
   const History before = *store.find(1);
   store.cancel_change(store.begin_change(*store.find(1)));
@@ -127,7 +97,7 @@ TEST(HistoryStore, cancelled_change_leaves_what_was_there) {
 
 TEST(HistoryStore, change_of_a_place_that_is_another_samples_by_now_does_nothing) {
   SimStorage storage;
-  HistoryStore store = open_store(storage, 1, 1);
+  HistoryStore store = open_store(storage, {.capacity = 1, .in_memory = 1});
   const HistoryStore::Change change = store.begin_change(*store.admit(1));
   store.drop(1);
   visit(store, 2, 3, 7);
@@ -141,26 +111,26 @@ TEST(HistoryStore, change_of_a_place_that_is_another_samples_by_now_does_nothing
 
 TEST(HistoryStore, oldest_is_the_one_not_visited_for_longest) {
   SimStorage storage;
-  HistoryStore store = open_store(storage, 3, 1);
+  HistoryStore store = open_store(storage, {.capacity = 3, .in_memory = 1});
   for (const std::uint64_t sample : {5u, 6u, 7u}) visit(store, sample, 1, 0);
-  EXPECT_EQ(store.oldest(), 5u);
+  EXPECT_EQ(store.oldest()->sample, 5u);
   visit(store, 5, 2, 0);
   EXPECT_EQ(order_of(store), (std::vector<std::uint64_t>{6, 7, 5}));
   // Looking is not visiting, and one that is being changed is left alone.
   store.find(6);
-  EXPECT_EQ(store.oldest(), 6u);
+  EXPECT_EQ(store.oldest()->sample, 6u);
   const auto change = store.begin_change(*store.find(6));
-  EXPECT_EQ(store.oldest(), 7u);
+  EXPECT_EQ(store.oldest()->sample, 7u);
   EXPECT_EQ(order_of(store), (std::vector<std::uint64_t>{7, 5}));
   store.cancel_change(change);
-  EXPECT_EQ(store.oldest(), 6u);
+  EXPECT_EQ(store.oldest()->sample, 6u);
   store.drop(7);
   EXPECT_EQ(order_of(store), (std::vector<std::uint64_t>{6, 5}));
 }
 
 TEST(HistoryStore, clear_forgets_all) {
   SimStorage storage;
-  HistoryStore store = open_store(storage, 3, 1);
+  HistoryStore store = open_store(storage, {.capacity = 3, .in_memory = 1});
   for (const std::uint64_t sample : {5u, 6u, 7u}) visit(store, sample, 1, 0);
   const HistoryStore::Change change = store.begin_change(*store.find(5));
   store.clear();
@@ -172,7 +142,7 @@ TEST(HistoryStore, clear_forgets_all) {
 
 TEST(HistoryStore, rotten_bit_on_disk_costs_the_history) {
   SimStorage storage;
-  HistoryStore store = open_store(storage, 2, 1);
+  HistoryStore store = open_store(storage, {.capacity = 2, .in_memory = 1});
   visit(store, 1, 1, 0);  // in RAM, which is not checked
   visit(store, 2, 1, 0);
   store.values(*store.find(2))[kElements - 1] ^= 0x100;
@@ -210,8 +180,8 @@ INSTANTIATE_TEST_SUITE_P(Sides, HistoryStoreSides, testing::Bool(),
                          [](const auto& param) { return param.param ? "real" : "simulated"; });
 
 TEST_P(HistoryStoreSides, disk_holds_what_ram_would_bit_for_bit) {
-  HistoryStore in_memory = open_store(*storage_, 6, 6);
-  HistoryStore on_disk = open_store(*storage_, 6, 1, folder_);
+  HistoryStore in_memory = open_store(*storage_, {.capacity = 6, .in_memory = 6});
+  HistoryStore on_disk = open_store(*storage_, {.capacity = 6, .in_memory = 1, .folder = folder_});
   for (std::uint32_t step = 0; step < 20; ++step) {
     const std::uint64_t sample = step * 7 % 6;
     const std::vector<std::int64_t> coming = {-1, static_cast<std::int64_t>(sample), 1000};
