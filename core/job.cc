@@ -109,7 +109,7 @@ ModelShape read_model(const Cursor& at) {
   return model;
 }
 
-constexpr Codec kCodecs[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
+constexpr Codec kChoices[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
 
 Recompute read_recompute(const Cursor& at) {
   constexpr Recompute choices[] = {Recompute::kNo, Recompute::kYes, Recompute::kAuto,
@@ -119,11 +119,11 @@ Recompute read_recompute(const Cursor& at) {
 
 void read_compression(const Cursor& at, Job& job) {
   const Cursor floor_at = at.optional("floor");
-  const Codec floor = kCodecs[floor_at.choice({"none", "bf16", "int8"}, 1)];
+  const Codec floor = kChoices[floor_at.choice({"none", "bf16", "int8"}, 1)];
   const auto read = [floor](const Cursor& codec_at, Codec& codec, bool& is_auto) {
     const std::size_t chosen = codec_at.choice({"none", "bf16", "int8", "auto"});
-    is_auto = chosen == std::size(kCodecs);
-    codec = is_auto ? floor : kCodecs[chosen];
+    is_auto = chosen == std::size(kChoices);
+    codec = is_auto ? floor : kChoices[chosen];
   };
   read(at.optional("activations"), job.activations, job.activations_auto);
   read(at.optional("gradients"), job.gradients, job.gradients_auto);
@@ -263,18 +263,6 @@ Result<Job> read_job(ConfigFile file) {
 
 std::string_view name_of(ModelFamily family) {
   return family == ModelFamily::kGpt2 ? "gpt2" : "llama";
-}
-
-std::string_view name_of(Codec codec) {
-  switch (codec) {
-    case Codec::kNone:
-      return "none";
-    case Codec::kBf16:
-      return "bf16";
-    case Codec::kInt8:
-      return "int8";
-  }
-  return "?";
 }
 
 std::string_view name_of(RateDecay decay) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/codec.h"
 #include "core/result.h"
 #include "core/topology.h"
 #include "core/units.h"
@@ -47,14 +48,6 @@ struct ModelShape {
   std::optional<RopeScaling> rope_scaling = {};  // Llama's; none: frequencies as they are
   bool operator==(const ModelShape&) const = default;
 };
-
-/// How a tensor is written on the wire, the finest first.
-enum class Codec {
-  kNone,  // as it is computed: compute type for boundary tensors, fp32 for gradients
-  kBf16,  // 2 bytes an element
-  kInt8,  // 1 byte an element and a bf16 scale for every 64 elements
-};
-std::string_view name_of(Codec codec);
 
 /// Whether stages keep only their inputs and run forwards again before backwards.
 enum class Recompute {

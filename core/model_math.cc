@@ -88,16 +88,14 @@ Bytes workspace_bytes(const ModelShape& m, Precision precision, double sequences
 }
 
 Bytes codec_bytes(Codec codec, double elements, double raw) {
-  switch (codec) {
-    case Codec::kNone:
-      return Bytes(elements * raw);
-    case Codec::kBf16:
-      return Bytes(2 * elements + kCodecFrameBytes);
-    case Codec::kInt8:
-      // 32 scales of 2 bytes, those of 2,048 elements, fill 64 bytes.
-      return Bytes(elements + 64 * std::ceil(elements / 2048) + kCodecFrameBytes);
-  }
-  return Bytes(0);
+  if (codec == Codec::kNone) return Bytes(elements * raw);
+  const CodecFormat& format = format_of(codec);
+  if (format.block == 0) return Bytes(elements * format.code_bits / 8 + kCodecFrameBytes);
+  // A byte for each code of 8 bits; smaller ones are packed, a block's worth at a time.
+  const double blocks = std::ceil(elements / format.block);
+  const double codes =
+      format.code_bits == 8 ? elements : blocks * format.block * format.code_bits / 8;
+  return Bytes(64 * std::ceil(2 * blocks / 64) + codes + kCodecFrameBytes);
 }
 
 double stage_parameters(const ModelShape& m, const StageShape& stage) {

@@ -54,7 +54,8 @@ Bytes workspace_bytes(const ModelShape& model, Precision precision, double seque
 
 /// Bytes of `elements` under a codec, its frame included (kernels/codec/tensor_frame.h: a header of
 /// 64 bytes and a checksum of 4; none: no frame). `raw` is the element size when nothing is done.
-/// int8: a bf16 scale for every 64 elements, the scales padded to 64 bytes.
+/// Codes of 8 bits take a byte for each element, smaller ones whole blocks; the scales, bf16, are
+/// padded to 64 bytes. AQ codecs: of the differences, without the history's extension.
 Bytes codec_bytes(Codec codec, double elements, double raw);
 inline constexpr double kCodecFrameBytes = 68;
 

@@ -17,7 +17,7 @@ namespace longhaul {
 namespace {
 
 constexpr double kSumError = 1e-6;  // of shares that a person rounded
-constexpr Codec kCodecs[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
+constexpr Codec kChoices[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
 constexpr ReduceShape kShapes[] = {ReduceShape::kSharded, ReduceShape::kRing,
                                    ReduceShape::kHierarchical};
 
@@ -39,8 +39,8 @@ void read_recompute(const Cursor& at, const Job& job, Plan& plan) {
 Codec read_codec(const Cursor& at, std::string_view name, Codec own, bool is_auto) {
   if (!at.present()) return own;
   const Codec codec =
-      kCodecs[at.choice({name_of(kCodecs[0]), name_of(kCodecs[1]), name_of(kCodecs[2])},
-                        static_cast<std::size_t>(own))];
+      kChoices[at.choice({name_of(kChoices[0]), name_of(kChoices[1]), name_of(kChoices[2])},
+                         static_cast<std::size_t>(std::ranges::find(kChoices, own) - kChoices))];
   if (allows(own, is_auto, codec)) return codec;
   if (is_auto) {
     at.fail(fmt::format("{} is coarser than {}, the floor of the job's {}", name_of(codec),

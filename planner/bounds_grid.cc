@@ -38,15 +38,7 @@ int whole(double x, int most) {
 
 /// Bytes of an element of a gradient on the wire between sites; frames left out.
 double gradient_bytes(Codec codec) {
-  switch (codec) {
-    case Codec::kNone:
-      return 4;
-    case Codec::kBf16:
-      return 2;
-    case Codec::kInt8:
-      return 1 + 1.0 / 32;
-  }
-  return 0;
+  return bits_of(codec, 32) / 8;
 }
 
 }  // namespace

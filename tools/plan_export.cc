@@ -181,9 +181,7 @@ class Exporter {
     return out;
   }
 
-  static double codec_bytes_of(Codec codec, double raw) {
-    return codec == Codec::kInt8 ? 1 : codec == Codec::kBf16 ? 2 : raw;
-  }
+  static double codec_bytes_of(Codec codec, double raw) { return bits_of(codec, 8 * raw) / 8; }
 
   // ---- files
 

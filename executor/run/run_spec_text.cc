@@ -55,11 +55,9 @@ DataIdentity read_identity(const Json& json) {
 }
 
 Codec read_codec(const Json& json) {
-  const auto name = json.get<std::string>();
-  for (const Codec codec : {Codec::kNone, Codec::kBf16, Codec::kInt8}) {
-    if (name == name_of(codec)) return codec;
-  }
-  throw std::out_of_range("no such codec");
+  const std::optional<Codec> codec = codec_named(json.get<std::string>());
+  if (!codec) throw std::out_of_range("no such codec");
+  return *codec;
 }
 
 ReduceShape read_shape(const Json& json) {

@@ -72,9 +72,10 @@ enum class TensorCodec : std::uint8_t {
   kQ2 = 7,
   kHadamardQ4 = 8,
   kAq = 9,
+  kF16 = 10,
 };
 std::string_view name_of(TensorCodec codec);
-/// The wire codec of a job's choice.
+/// The wire codec of a job's choice; of an AQ codec, that of its differences.
 TensorCodec tensor_codec(Codec codec);
 
 enum class ScaleType : std::uint8_t { kNone = 0, kFp32 = 1, kFp16 = 2, kBf16 = 3, kE8m0 = 4 };

@@ -164,6 +164,15 @@ TEST(CodecBytes, counts_header_and_scales) {
   EXPECT_EQ(codec_bytes(Codec::kInt8, 1, 4), bytes(68 + 1 + 64));
   EXPECT_EQ(codec_bytes(Codec::kInt8, 2048, 4), bytes(68 + 2048 + 64));
   EXPECT_EQ(codec_bytes(Codec::kInt8, 2049, 4), bytes(68 + 2049 + 128));
+  // 65 elements are two blocks of 64 of 6 bits, 48 bytes each; three of 32 of 4, 3 and 2 bits.
+  EXPECT_EQ(codec_bytes(Codec::kInt6, 65, 4), bytes(68 + 64 + 96));
+  EXPECT_EQ(codec_bytes(Codec::kHadamard4, 65, 4), bytes(68 + 64 + 64));
+  EXPECT_EQ(codec_bytes(Codec::kInt4, 65, 4), bytes(68 + 64 + 48));
+  EXPECT_EQ(codec_bytes(Codec::kInt3, 65, 4), bytes(68 + 64 + 36));
+  EXPECT_EQ(codec_bytes(Codec::kInt2, 65, 4), bytes(68 + 64 + 24));
+  EXPECT_EQ(codec_bytes(Codec::kInt2, 1025, 4), bytes(68 + 128 + 33 * 8));  // 33 scales
+  EXPECT_EQ(codec_bytes(Codec::kFp16, 100, 4), bytes(68 + 200));
+  EXPECT_EQ(codec_bytes(Codec::kAqInt3, 65, 4), codec_bytes(Codec::kInt3, 65, 4));
 }
 
 // ---- Stages.

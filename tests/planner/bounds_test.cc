@@ -194,8 +194,9 @@ Topology random_topology(Rng& rng, int devices_max) {
 Job random_job(Rng& rng, int layers_max, int batch_max) {
   Job job = unit_job(between(rng, 1, layers_max), between(rng, 1, batch_max), rng.chance(0.5));
   job.recompute = rng.chance(0.3) ? Recompute::kYes : Recompute::kNo;
-  job.gradients = static_cast<Codec>(rng.below(3));
-  job.activations = static_cast<Codec>(rng.below(3));
+  constexpr Codec codecs[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
+  job.gradients = codecs[rng.below(3)];
+  job.activations = codecs[rng.below(3)];
   job.model.vocabulary = between(rng, 1, 12);
   return job;
 }
