@@ -24,6 +24,18 @@ class Worker::CountingMesh final : public Mesh {
                std::span<std::byte> buffer, Task received) override {
     inner_.receive(peer, operation, segment, buffer, std::move(received));
   }
+  void send_growing(int peer, std::uint64_t operation, std::uint32_t segment,
+                    std::span<const std::byte> payload, Task sent) override {
+    sent_[peer] += payload.size();
+    inner_.send_growing(peer, operation, segment, payload, std::move(sent));
+  }
+  void grow(int peer, std::uint64_t operation, std::uint32_t segment, std::size_t ready) override {
+    inner_.grow(peer, operation, segment, ready);
+  }
+  void receive_growing(int peer, std::uint64_t operation, std::uint32_t segment,
+                       std::span<std::byte> buffer, Arrived arrived) override {
+    inner_.receive_growing(peer, operation, segment, buffer, std::move(arrived));
+  }
   void send_control(int peer, const std::string& text) override { inner_.send_control(peer, text); }
   void on_control(std::function<void(int, const std::string&)> handler) override {
     inner_.on_control(std::move(handler));
@@ -51,6 +63,7 @@ Worker::Worker(const WorkerContext& context, StageState state)
       schedule_(make_schedule(spec_.plan, spec_.job)),
       state_(std::move(state)),
       runner_{context.queue, context.queue->create_stream()},
+      codec_runner_{context.queue, context.queue->create_stream()},
       mesh_(std::make_unique<CountingMesh>(*context.mesh)),
       updates_(spec_.updates),
       validated_(spec_.first_step),
@@ -80,11 +93,12 @@ Worker::Worker(const WorkerContext& context, StageState state)
     const bool is_one =
         neighbour >= 0 && neighbour < spec_.cells() && spec_.pipeline_of(neighbour) == pipeline_;
     if (!is_one) continue;
-    const BoundaryTensor which = {Op::kSendActivation, 0, neighbour};
-    wire_bytes = std::max(wire_bytes, format_->wire_bytes(which, elements));
+    for (const Op op : {Op::kSendActivation, Op::kSendGradient}) {
+      wire_bytes = std::max(wire_bytes, format_->wire_bytes_max(op, neighbour, elements));
+    }
   }
-  storage_ = std::make_unique<StageStorage>(state_.stage(), *context.queue, spec_.plan.micro_batch,
-                                            wire_bytes);
+  storage_ = std::make_unique<StageStorage>(state_.stage(), *context.queue, *format_,
+                                            spec_.plan.micro_batch, wire_bytes);
   stage_exchange_ = {stage_exchange(spec_, stage_), stage_gradient(spec_, stage_)};
   if (spec_.has_tied_exchange() && (stage_ == 0 || stage_ == spec_.plan.stages() - 1)) {
     tied_exchange_ = {tied_exchange(spec_), tied_gradient(spec_, stage_)};
@@ -136,6 +150,7 @@ PipelineContext Worker::pipeline_context(const Schedule& schedule, TokenSource* 
   context.storage = storage_.get();
   context.queue = context_.queue;
   context.stream = runner_.stream;
+  context.codec_stream = codec_runner_.stream;
   context.mesh = mesh_.get();
   context.loop = context_.loop;
   context.tokens = tokens;

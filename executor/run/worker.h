@@ -125,6 +125,7 @@ class Worker {
   Schedule validation_schedule_;
   StageState state_;
   QueueRunner runner_;
+  QueueRunner codec_runner_;  // of boundary tensors, beside the stage's work
   std::unique_ptr<CountingMesh> mesh_;
   std::unique_ptr<MeshRequests> requests_;
   std::unique_ptr<SequenceSource> remote_train_, remote_validation_;
