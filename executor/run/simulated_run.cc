@@ -128,6 +128,7 @@ Result<void> SimulatedRun::begin_worker(Process& process, int rank) {
     context.train = options_.train;
     context.validation = options_.validation;
   }
+  if (make_format) context.make_format = [this, rank] { return make_format(rank - 1); };
   context.ended = [this, rank](const WorkerEnding& end) {
     processes[static_cast<std::size_t>(rank)].ending = end;
   };

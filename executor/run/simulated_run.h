@@ -75,6 +75,8 @@ class SimulatedRun {
   SimNetwork network;
   std::vector<Process> processes;   // by rank
   std::optional<RunEnding> ending;  // of the coordinator
+  /// Set before the run: of a cell's boundary tensors; empty for the plan's.
+  std::function<std::unique_ptr<BoundaryFormat>(int cell)> make_format;
 
  private:
   void make_process(int rank);

@@ -18,9 +18,14 @@
 namespace longhaul {
 namespace {
 
+constexpr std::size_t kQ8Block = 64;
 constexpr std::size_t kLanes = 8;        // floats of a register
 constexpr std::size_t kGroupBlocks = 8;  // blocks whose scales fill a register
 constexpr std::size_t kGroup = kGroupBlocks * kQ8Block;
+
+const BlockKernels& reference_q8() {
+  return reference_kernels().blocks[static_cast<std::size_t>(TensorCodec::kQ8)];
+}
 
 LH_AVX2 inline __m256i load_bits(const float* x) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
@@ -113,7 +118,9 @@ LH_AVX2 inline __m256i reduce_four(const float* x) {
 }
 
 /// A division has a long latency, so the scales of eight blocks are computed as one register.
-LH_AVX2 std::uint32_t q8_scales(const float* x, std::size_t n, std::byte* scales) {
+LH_AVX2 std::uint32_t q8_scales(const float* x, std::size_t n, Rounding rounding,
+                                std::byte* scales) {
+  if (rounding == Rounding::kStochastic) return reference_q8().scales(x, n, rounding, scales);
   __m256i largest = _mm256_setzero_si256();
   std::size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
@@ -124,13 +131,13 @@ LH_AVX2 std::uint32_t q8_scales(const float* x, std::size_t n, std::byte* scales
     largest = _mm256_max_epu32(largest, peaks);
     const __m256 exact = _mm256_div_ps(_mm256_castsi256_ps(peaks), _mm256_set1_ps(127.0f));
     const __m256i rounded =
-        _mm256_max_epu32(to_bf16(_mm256_castps_si256(exact)), _mm256_set1_epi32(kQ8ScaleMin));
+        _mm256_max_epu32(to_bf16(_mm256_castps_si256(exact)), _mm256_set1_epi32(kScaleMin));
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0xD8);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(scales + 2 * (i / kQ8Block)),
                      _mm256_castsi256_si128(packed));
   }
   return std::max(largest_lane(largest),
-                  reference_kernels().q8_scales(x + i, n - i, scales + 2 * (i / kQ8Block)));
+                  reference_q8().scales(x + i, n - i, rounding, scales + 2 * (i / kQ8Block)));
 }
 
 /// Eight codes as 32-bit lanes. The conversion rounds to nearest even; nothing is out of range.
@@ -160,7 +167,7 @@ LH_AVX2 void q8_encode(const float* x, std::size_t n, const std::byte* scales, s
       _mm256_storeu_si256(to + 1, codes_of_32(x + at + 32, inverse));
     }
   }
-  reference_kernels().q8_encode(x + i, n - i, scales + 2 * (i / kQ8Block), codes + i);
+  reference_q8().encode(x + i, n - i, scales + 2 * (i / kQ8Block), codes + i);
 }
 
 LH_AVX2 bool q8_decode(const std::byte* scales, const std::byte* codes, std::size_t n, float* x) {
@@ -183,16 +190,26 @@ LH_AVX2 bool q8_decode(const std::byte* scales, const std::byte* codes, std::siz
       _mm256_storeu_ps(x + i + k, _mm256_mul_ps(values, scale));
     }
   }
-  const bool rest =
-      reference_kernels().q8_decode(scales + 2 * (i / kQ8Block), codes + i, n - i, x + i);
+  const bool rest = reference_q8().decode(scales + 2 * (i / kQ8Block), codes + i, n - i, x + i);
   return rest && _mm256_testz_si256(forbidden, forbidden) != 0;
 }
 
 }  // namespace
 
 const CodecKernels* avx2_kernels() {
-  static constexpr CodecKernels kernels{"avx2",      magnitude_fp32, magnitude_16, bf16_encode,
-                                        bf16_decode, q8_scales,      q8_encode,    q8_decode};
+  static const CodecKernels kernels = [] {
+    CodecKernels fast = reference_kernels();
+    fast.name = "avx2";
+    fast.magnitude_fp32 = magnitude_fp32;
+    fast.magnitude_16 = magnitude_16;
+    fast.bf16_encode = bf16_encode;
+    fast.bf16_decode = bf16_decode;
+    BlockKernels& q8 = fast.blocks[static_cast<std::size_t>(TensorCodec::kQ8)];
+    q8.scales = q8_scales;
+    q8.encode = q8_encode;
+    q8.decode = q8_decode;
+    return fast;
+  }();
   static const bool is_here = __builtin_cpu_supports("avx2") != 0;
   return is_here ? &kernels : nullptr;
 }
@@ -210,3 +227,11 @@ const CodecKernels* avx2_kernels() {
 }  // namespace longhaul
 
 #endif
+
+namespace longhaul {
+
+const CodecKernels* avx512_kernels() {
+  return nullptr;
+}
+
+}  // namespace longhaul

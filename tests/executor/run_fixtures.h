@@ -1,5 +1,5 @@
-// Whole runs in virtual time (executor/run/simulated_run.h) of a tiny model, with disks that outlive
-// them, and the plain loop that a run must equal.
+// Whole runs in virtual time (executor/run/simulated_run.h) of a tiny model, with disks that
+// outlive them, and the plain loop that a run must equal.
 #pragma once
 
 #include <fmt/core.h>
