@@ -14,6 +14,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #define LH_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c")))
@@ -571,22 +572,39 @@ LH_AVX512 void subtract_history(const float* x, const std::uint16_t* history, st
   reference_kernels().subtract_history(x + i, history + i, n - i, d + i);
 }
 
+/// The sum rounded to bf16, as fp32: to nearest even, what has no normal exponent to +0.
+LH_AVX512_INLINE __m512i rounded_sum(const float* y, const std::uint16_t* history) {
+  const __m512i sum = _mm512_castps_si512(_mm512_add_ps(from_bf16(history), _mm512_loadu_ps(y)));
+  const __mmask16 is_normal = _mm512_test_epi32_mask(sum, _mm512_set1_epi32(0x7f800000));
+  const __mmask16 is_odd = _mm512_test_epi32_mask(sum, _mm512_set1_epi32(0x00010000));
+  const __m512i below = _mm512_add_epi32(sum, _mm512_set1_epi32(0x7fff));
+  const __m512i carried = _mm512_mask_sub_epi32(below, is_odd, below, _mm512_set1_epi32(-1));
+  return _mm512_maskz_and_epi32(is_normal, carried,
+                                _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+}
+
 LH_AVX512 std::uint32_t add_history(float* y, std::size_t n, std::uint16_t* history) {
+  // The odd halves of two registers.
+  alignas(64) static constexpr auto kOdd = [] {
+    std::array<std::uint16_t, 32> places{};
+    for (std::size_t i = 0; i < 32; ++i) places[i] = static_cast<std::uint16_t>(2 * i + 1);
+    return places;
+  }();
+  const __m512i odd = _mm512_load_si512(kOdd.data());
   __m512i largest = _mm512_setzero_si512();
   std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const __m512i sum =
-        _mm512_castps_si512(_mm512_add_ps(from_bf16(history + i), _mm512_loadu_ps(y + i)));
-    const __mmask16 is_large =
-        _mm512_cmpge_epu32_mask(sign_cleared(sum), _mm512_set1_epi32(0x00800000));
-    const __m512i rounded = _mm512_maskz_mov_epi32(is_large, to_bf16(sum));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(history + i), _mm512_cvtepi32_epi16(rounded));
-    const __m512i bits = _mm512_slli_epi32(rounded, 16);
-    largest = _mm512_max_epu32(largest, sign_cleared(bits));
-    _mm512_storeu_si512(y + i, bits);
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const __m512i low = rounded_sum(y + i, history + i);
+    const __m512i high = rounded_sum(y + i + kLanes, history + i + kLanes);
+    _mm512_storeu_si512(y + i, low);
+    _mm512_storeu_si512(y + i + kLanes, high);
+    const __m512i halves = _mm512_permutex2var_epi16(low, odd, high);
+    _mm512_storeu_si512(history + i, halves);
+    const __m512i magnitudes = _mm512_and_si512(halves, _mm512_set1_epi16(0x7fff));
+    largest = _mm512_max_epu16(largest, magnitudes);
   }
-  return std::max<std::uint32_t>(_mm512_reduce_max_epu32(largest) >> 16,
-                                 reference_kernels().add_history(y + i, n - i, history + i));
+  return std::max(largest_half(largest),
+                  reference_kernels().add_history(y + i, n - i, history + i));
 }
 
 struct Maker {
