@@ -227,11 +227,3 @@ const CodecKernels* avx2_kernels() {
 }  // namespace longhaul
 
 #endif
-
-namespace longhaul {
-
-const CodecKernels* avx512_kernels() {
-  return nullptr;
-}
-
-}  // namespace longhaul
