@@ -26,7 +26,7 @@ class PieceBoundary final : public BoundaryFormat {
   // Set before the first step.
   std::size_t piece = 100;             // bytes; not of whole elements
   int decode_fails_at = -1;            // the nth message that is read
-  std::set<std::pair<int, int>> lost;  // micro-batch and sequence of activations here
+  std::set<std::pair<int, int>> lost;  // micro-batch and sequence of a training's activations here
   bool loses_resends = false;
 
   // What has happened; read it when nothing is in the queue.
@@ -124,7 +124,8 @@ class PieceBoundary final : public BoundaryFormat {
       if (!is_last) return {};
       EXPECT_EQ(arrived, to.size() + tail_of(which_));
       for (const auto& [micro_batch, sequence] : format_.lost) {
-        if (which_.op != Op::kSendActivation || micro_batch != which_.micro_batch) continue;
+        if (which_.op != Op::kSendActivation || which_.is_validation) continue;
+        if (micro_batch != which_.micro_batch) continue;
         missing_.push_back(sequence);
         std::ranges::fill(format_.part_of(tensor_, sequence), -1.0f);
       }

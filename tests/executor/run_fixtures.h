@@ -331,6 +331,8 @@ class SimRun {
   std::vector<std::uint64_t> kept_steps;  // of checkpoints
   std::map<int, Measured> measured;       // of the last step, by cell
   std::function<void(const JournalEntry&)> on_committed;
+  /// Set before the run: of a cell's boundary tensors; null for the plan's.
+  std::function<std::unique_ptr<BoundaryFormat>(int cell)> make_format;
 
  private:
   void make_process(int rank) {
@@ -404,6 +406,7 @@ class SimRun {
       context.train = &train_;
       context.validation = &validation_;
     }
+    if (make_format) context.make_format = [this, rank] { return make_format(rank - 1); };
     context.ended = [this, rank](const WorkerEnding& end) {
       processes[static_cast<std::size_t>(rank)].ending = end;
     };
