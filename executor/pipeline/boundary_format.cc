@@ -103,13 +103,14 @@ class CodecWriter final : public BoundaryWriter {
     if (tensor.size() > kTensorElementsMax) {
       return invalid("a tensor frame holds at most 2^32 - 1 elements");
     }
-    LH_ASSIGN(encoder_,
-              TensorEncoder::begin(flat_view(tensor),
-                                   {.codec = tensor_codec(format_.codec_of(which.op, which.peer)),
-                                    .step = which.step},
-                                   wire));
-    if ((encoder_->header().flags & kFlagFallback) == 0) return encoder_->frame_bytes();
-    encoder_.reset();
+    const EncodeOptions options = format_.options_of(which);
+    LH_CHECK(wire.size() >= tensor_frame_bytes(options.codec, Precision::kFp32, tensor.size()),
+             "a message has room for its codec");
+    // What is wrong can only be that the tensor does not fit the codec.
+    if (auto encoder = TensorEncoder::begin(flat_view(tensor), options, wire)) {
+      encoder_ = *encoder;
+      return encoder_->frame_bytes();
+    }
     std::ranges::fill(wire.first(kTensorHeaderBytes), std::byte{0});
     return kTensorHeaderBytes;
   }
@@ -193,6 +194,10 @@ Result<std::vector<std::byte>> BoundaryFormat::resend(const BoundaryTensor&, int
   return failed("this boundary's codec keeps nothing that it could send again");
 }
 
+void BoundaryFormat::set_codec(int, Op, Codec) {
+  LH_CHECK(false, "this format has one way to write a tensor");
+}
+
 std::unique_ptr<BoundaryWriter> PlainBoundary::make_writer() {
   return std::make_unique<PlainWriter>(element_bytes_);
 }
@@ -200,20 +205,60 @@ std::unique_ptr<BoundaryReader> PlainBoundary::make_reader() {
   return std::make_unique<PlainReader>(element_bytes_);
 }
 
-CodecBoundary::CodecBoundary(std::vector<Codec> codecs, Precision precision)
-    : activations_(codecs), gradients_(std::move(codecs)), precision_(precision) {
-  for (const Codec codec : activations_) plain_.push_back(codec == Codec::kNone);
+CodecBoundary::CodecBoundary(const std::vector<Codec>& codecs, Precision precision,
+                             std::uint64_t seed)
+    : precision_(precision), seed_(seed) {
+  for (const Codec codec : codecs) ways_[0].push_back({codec, codec, codec == Codec::kNone});
+  ways_[1] = ways_[0];
+}
+
+void CodecBoundary::let_vary(int peer, Op op, Codec finest) {
+  way(op, peer).finest = finest;
+  way(op, peer).is_plain = false;
+}
+
+void CodecBoundary::set_gradients(int peer, Codec codec) {
+  way(Op::kSendGradient, peer) = {codec, codec, codec == Codec::kNone};
 }
 
 void CodecBoundary::set_codec(int peer, Op op, Codec codec) {
-  LH_CHECK(codec != Codec::kNone && !is_plain(op, peer), "a plain boundary stays one");
-  (op == Op::kSendGradient ? gradients_ : activations_)[static_cast<std::size_t>(peer)] = codec;
+  constexpr std::size_t kMany = 1 << 20;
+  Way& changed = way(op, peer);
+  LH_CHECK(!changed.is_plain, "a plain boundary stays one");
+  LH_CHECK(tensor_frame_bytes(frame_codec(op, codec), Precision::kFp32, kMany) <=
+               tensor_frame_bytes(frame_codec(op, changed.finest), Precision::kFp32, kMany),
+           "a codec that there is room for");
+  changed.codec = codec;
 }
 
-/// Of a frame whatever its codec, as that may change: the longest, which is not encoded at all.
 std::size_t CodecBoundary::wire_bytes_max(Op op, int peer, std::size_t elements) const {
   if (is_plain(op, peer)) return PlainBoundary(precision_).wire_bytes_max(op, peer, elements);
-  return tensor_frame_bytes(TensorCodec::kRaw, Precision::kFp32, elements);
+  const TensorCodec codec = frame_codec(op, way(op, peer).finest);
+  return tensor_frame_bytes(codec, Precision::kFp32, elements);
+}
+
+TensorCodec CodecBoundary::frame_codec(Op op, Codec codec) const {
+  // Numbers that are rounded to bf16 already lose nothing in it.
+  if (codec == Codec::kNone && precision_ == Precision::kBf16) return TensorCodec::kBf16;
+  const TensorCodec frame = tensor_codec(codec);
+  if (op == Op::kSendGradient && frame == TensorCodec::kQ4) return TensorCodec::kQ4Symmetric;
+  return frame;
+}
+
+EncodeOptions CodecBoundary::options_of(const BoundaryTensor& which) const {
+  const Codec codec = codec_of(which.op, which.peer);
+  const bool is_gradient = which.op == Op::kSendGradient;
+  EncodeOptions options;
+  options.codec = frame_codec(which.op, codec);
+  options.step = which.step;
+  options.seed = seed_;
+  // A cell gives each peer one kind of tensor, so these three name it in a step.
+  options.tensor_id = static_cast<std::uint64_t>(which.peer) << 32 |
+                      static_cast<std::uint64_t>(which.micro_batch) << 1 | (is_gradient ? 1u : 0u);
+  const bool is_coarse = codec != Codec::kNone && format_of(codec).code_bits < 8;
+  if (is_gradient && is_coarse) options.rounding = Rounding::kStochastic;
+  options.has_fallback = false;
+  return options;
 }
 
 std::unique_ptr<BoundaryWriter> CodecBoundary::make_writer() {

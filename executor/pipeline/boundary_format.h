@@ -15,6 +15,7 @@
 // remembers needs no lock. The two functions about sizes are called from anywhere.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,7 @@
 #include "core/job.h"
 #include "core/result.h"
 #include "core/schedule.h"
-#include "kernels/codec/tensor_frame.h"
+#include "kernels/codec/tensor_codec.h"
 
 namespace longhaul {
 
@@ -81,6 +82,9 @@ class BoundaryFormat {
   virtual bool is_plain(Op, int /*peer*/) const { return false; }
   virtual std::unique_ptr<BoundaryWriter> make_writer() = 0;
   virtual std::unique_ptr<BoundaryReader> make_reader() = 0;
+  /// What is sent to that peer from now on; from the codec stream. Frames say by themselves what
+  /// they are, so receivers need not know. Only of a format that can.
+  virtual void set_codec(int peer, Op op, Codec codec);
   /// What a sender answers a reader that misses a sequence of the message; from the codec stream.
   virtual Result<std::vector<std::byte>> resend(const BoundaryTensor& which, int sequence);
 };
@@ -103,32 +107,55 @@ class PlainBoundary final : public BoundaryFormat {
 };
 
 /// To and from each cell one tensor frame of its codec (kernels/codec/tensor_codec.h), or plain
-/// where that is none, as it is inside a site. A tensor that its codec cannot hold (a NaN, an
-/// infinity, a number that rounds to one) is a message of 64 zero bytes, which decodes to NaN
-/// everywhere: the receiver's step is then not finite and is skipped, as it would have been.
+/// where that is none, as it is inside a site. Gradients of fewer than 8 bits are rounded
+/// stochastically, so that they stay unbiased; int4 is then the symmetric one. A tensor that its
+/// codec cannot hold (a NaN, an infinity, a number that rounds to one) is a message of 64 zero
+/// bytes, which decodes to NaN everywhere: the receiver's step is then not finite and is skipped,
+/// as it would have been.
 class CodecBoundary final : public BoundaryFormat {
  public:
-  /// `codecs[cell]`: of the tensors that this cell gives and gets.
-  explicit CodecBoundary(std::vector<Codec> codecs, Precision precision = Precision::kFp32);
-  /// What is sent from now on. Frames say by themselves what they are, so receivers need not know.
-  /// From the codec stream; `codec` and the present one are other than none.
-  void set_codec(int peer, Op op, Codec codec);
+  /// `codecs[cell]`: of the tensors that this cell gives and gets. `seed`: of the noise.
+  explicit CodecBoundary(const std::vector<Codec>& codecs, Precision precision = Precision::kFp32,
+                         std::uint64_t seed = 0);
+
+  // Before the first message:
+  /// Its codec may become any that is as short as `finest`: there is room for it, and messages are
+  /// no plain ones. Both ends must be told alike.
+  void let_vary(int peer, Op op, Codec finest);
+  /// Gradients go otherwise than activations.
+  void set_gradients(int peer, Codec codec);
+
+  /// Of a way that may vary so far.
+  void set_codec(int peer, Op op, Codec codec) override;
+  /// From the codec stream, like set_codec.
+  Codec codec_of(Op op, int peer) const { return way(op, peer).codec; }
 
   std::size_t wire_bytes_max(Op op, int peer, std::size_t elements) const override;
-  bool is_plain(Op, int peer) const override { return plain_[static_cast<std::size_t>(peer)]; }
+  bool is_plain(Op op, int peer) const override { return way(op, peer).is_plain; }
   /// For whatever peer a message is.
   std::unique_ptr<BoundaryWriter> make_writer() override;
   std::unique_ptr<BoundaryReader> make_reader() override;
 
-  /// From the codec stream, like set_codec.
-  Codec codec_of(Op op, int peer) const {
-    return (op == Op::kSendGradient ? gradients_ : activations_)[static_cast<std::size_t>(peer)];
-  }
+  /// How a message's frame is encoded.
+  EncodeOptions options_of(const BoundaryTensor& which) const;
 
  private:
-  std::vector<Codec> activations_, gradients_;  // by cell
-  std::vector<bool> plain_;                     // by cell; never changes
+  struct Way {
+    Codec codec = Codec::kNone;
+    Codec finest = Codec::kNone;  // never changes, as does the next:
+    bool is_plain = true;
+  };
+  const Way& way(Op op, int peer) const {
+    return ways_[op == Op::kSendGradient ? 1 : 0][static_cast<std::size_t>(peer)];
+  }
+  Way& way(Op op, int peer) {
+    return ways_[op == Op::kSendGradient ? 1 : 0][static_cast<std::size_t>(peer)];
+  }
+  TensorCodec frame_codec(Op op, Codec codec) const;
+
+  std::array<std::vector<Way>, 2> ways_;  // of activations and of gradients, by cell
   Precision precision_;
+  std::uint64_t seed_;
 };
 
 }  // namespace longhaul

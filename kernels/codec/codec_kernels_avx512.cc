@@ -130,31 +130,45 @@ LH_AVX512 std::uint32_t f16_decode(const std::byte* codes, std::size_t n, float*
 
 // ---- scales
 
+/// Where numbers come from: a tensor, or its difference to a history.
+struct Plain {
+  const float* x;
+  LH_AVX512_INLINE __m512 load(std::size_t i) const { return _mm512_loadu_ps(x + i); }
+};
+struct Difference {
+  const float* x;
+  const std::uint16_t* history;
+  LH_AVX512_INLINE __m512 load(std::size_t i) const {
+    return _mm512_sub_ps(_mm512_loadu_ps(x + i), from_bf16(history + i));
+  }
+};
+
 /// What orders elements by magnitude: the magnitude or, where the sign must survive, the number
 /// with its sign at the lower end.
 template <CodecGrid kGrid>
-LH_AVX512_INLINE __m512i order_key(const float* x) {
-  if constexpr (kGrid.has_signed_scale) return _mm512_rol_epi32(load_bits(x), 1);
-  return sign_cleared(load_bits(x));
+LH_AVX512_INLINE __m512i order_key(__m512 x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  if constexpr (kGrid.has_signed_scale) return _mm512_rol_epi32(bits, 1);
+  return sign_cleared(bits);
 }
 
 /// Largest key of each lane over a block.
-template <CodecGrid kGrid>
-LH_AVX512_INLINE __m512i block_keys(const float* x) {
-  __m512i a = order_key<kGrid>(x);
-  __m512i b = order_key<kGrid>(x + kLanes);
+template <CodecGrid kGrid, class Source>
+LH_AVX512_INLINE __m512i block_keys(const Source& x, std::size_t i) {
+  __m512i a = order_key<kGrid>(x.load(i));
+  __m512i b = order_key<kGrid>(x.load(i + kLanes));
   if constexpr (kGrid.block == 64) {
-    a = _mm512_max_epu32(a, order_key<kGrid>(x + 2 * kLanes));
-    b = _mm512_max_epu32(b, order_key<kGrid>(x + 3 * kLanes));
+    a = _mm512_max_epu32(a, order_key<kGrid>(x.load(i + 2 * kLanes)));
+    b = _mm512_max_epu32(b, order_key<kGrid>(x.load(i + 3 * kLanes)));
   }
   return _mm512_max_epu32(a, b);
 }
 /// Four blocks' lanes reduced to [block 0, 1, 2, 3], once for each 128 bits.
-template <CodecGrid kGrid>
-LH_AVX512_INLINE __m512i reduce_four(const float* x) {
-  const __m512i k0 = block_keys<kGrid>(x), k1 = block_keys<kGrid>(x + kGrid.block);
-  const __m512i k2 = block_keys<kGrid>(x + 2 * kGrid.block);
-  const __m512i k3 = block_keys<kGrid>(x + 3 * kGrid.block);
+template <CodecGrid kGrid, class Source>
+LH_AVX512_INLINE __m512i reduce_four(const Source& x, std::size_t i) {
+  const __m512i k0 = block_keys<kGrid>(x, i), k1 = block_keys<kGrid>(x, i + kGrid.block);
+  const __m512i k2 = block_keys<kGrid>(x, i + 2 * kGrid.block);
+  const __m512i k3 = block_keys<kGrid>(x, i + 3 * kGrid.block);
   const __m512i a = _mm512_max_epu32(_mm512_unpacklo_epi32(k0, k1), _mm512_unpackhi_epi32(k0, k1));
   const __m512i b = _mm512_max_epu32(_mm512_unpacklo_epi32(k2, k3), _mm512_unpackhi_epi32(k2, k3));
   return _mm512_max_epu32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
@@ -164,8 +178,10 @@ LH_AVX512_INLINE __m512i max_of_quarters(__m512i a, __m512i b) {
   return _mm512_max_epu32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-template <CodecGrid kGrid>
-LH_AVX512 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding, std::byte* plane) {
+/// Of whole groups.
+template <CodecGrid kGrid, class Source>
+LH_AVX512_INLINE DifferenceDone scale_groups(const Source& x, std::size_t n, Rounding rounding,
+                                             std::byte* plane) {
   constexpr std::size_t kQuarter = 4 * kGrid.block;
   const bool is_nearest = rounding == Rounding::kNearest;
   const __m512i least = _mm512_set1_epi32(is_nearest ? kScaleMin : kStochasticScaleMin);
@@ -174,9 +190,9 @@ LH_AVX512 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding,
   std::size_t i = 0;
   for (; i + 4 * kQuarter <= n; i += 4 * kQuarter) {
     const __m512i keys = max_of_quarters(
-        max_of_quarters(reduce_four<kGrid>(x + i), reduce_four<kGrid>(x + i + kQuarter)),
-        max_of_quarters(reduce_four<kGrid>(x + i + 2 * kQuarter),
-                        reduce_four<kGrid>(x + i + 3 * kQuarter)));
+        max_of_quarters(reduce_four<kGrid>(x, i), reduce_four<kGrid>(x, i + kQuarter)),
+        max_of_quarters(reduce_four<kGrid>(x, i + 2 * kQuarter),
+                        reduce_four<kGrid>(x, i + 3 * kQuarter)));
     const __m512i peaks = kGrid.has_signed_scale ? _mm512_srli_epi32(keys, 1) : keys;
     largest = _mm512_max_epu32(largest, peaks);
     const __m512i exact = _mm512_castps_si512(_mm512_div_ps(_mm512_castsi512_ps(peaks), steps));
@@ -190,9 +206,19 @@ LH_AVX512 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding,
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + 2 * (i / kGrid.block)),
                         _mm512_cvtepi32_epi16(scale));
   }
-  return std::max<std::uint32_t>(
-      _mm512_reduce_max_epu32(largest),
-      reference<kGrid>().scales(x + i, n - i, rounding, plane + 2 * (i / kGrid.block)));
+  return {i, _mm512_reduce_max_epu32(largest)};
+}
+
+template <CodecGrid kGrid>
+LH_AVX512 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding, std::byte* plane) {
+  const auto [i, largest] = scale_groups<kGrid>(Plain{x}, n, rounding, plane);
+  return std::max(largest,
+                  reference<kGrid>().scales(x + i, n - i, rounding, plane + 2 * (i / kGrid.block)));
+}
+template <CodecGrid kGrid>
+LH_AVX512 DifferenceDone difference_scales(const float* x, const std::uint16_t* history,
+                                           std::size_t n, Rounding rounding, std::byte* plane) {
+  return scale_groups<kGrid>(Difference{x, history}, n, rounding, plane);
 }
 
 // ---- codes
@@ -341,15 +367,33 @@ LH_AVX512_INLINE void load_inverses(const std::byte* scales, float factor, float
   _mm512_store_ps(inverses, _mm512_mul_ps(exact, _mm512_set1_ps(factor)));
 }
 
+/// 128 codes, narrowed, to their place in the plane.
+struct Packer {
+  __m512i ordered = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  __m512i low_halves = unit_halves(0);
+  __m512i high_halves = unit_halves(4);
+
+  LH_AVX512_INLINE Packer() {}
+  template <CodecGrid kGrid>
+  LH_AVX512_INLINE void store(__m512i a, __m512i b, std::byte* to) const {
+    if constexpr (kGrid.bits == 8) {
+      _mm512_storeu_si512(to, _mm512_permutexvar_epi32(ordered, a));
+      _mm512_storeu_si512(to + 64, _mm512_permutexvar_epi32(ordered, b));
+    } else {
+      store_packed<kGrid>({_mm512_permutex2var_epi32(a, low_halves, b),
+                           _mm512_permutex2var_epi32(a, high_halves, b)},
+                          to);
+    }
+  }
+};
+
 /// Whole groups; the elements done.
 template <CodecGrid kGrid, class Rounded>
 LH_AVX512_INLINE std::size_t encode_groups(const float* x, std::size_t n, const std::byte* plane,
                                            const Rounded& rounding, std::size_t first,
                                            std::byte* codes) {
   constexpr std::size_t kGroup = kLanes * kGrid.block;
-  const __m512i ordered = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const __m512i low_halves = unit_halves(0);
-  const __m512i high_halves = unit_halves(4);
+  const Packer packer;
   std::size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     alignas(64) float inverses[kLanes];
@@ -359,14 +403,7 @@ LH_AVX512_INLINE std::size_t encode_groups(const float* x, std::size_t n, const 
       const __m512i a = codes_of_64<kGrid>(x + k, here, rounding, first + k);
       const __m512i b =
           codes_of_64<kGrid>(x + k + 64, here + 64 / kGrid.block, rounding, first + k + 64);
-      if constexpr (kGrid.bits == 8) {
-        _mm512_storeu_si512(codes + k, _mm512_permutexvar_epi32(ordered, a));
-        _mm512_storeu_si512(codes + k + 64, _mm512_permutexvar_epi32(ordered, b));
-      } else {
-        const Halves halves = {_mm512_permutex2var_epi32(a, low_halves, b),
-                               _mm512_permutex2var_epi32(a, high_halves, b)};
-        store_packed<kGrid>(halves, codes + k * kGrid.bits / 8);
-      }
+      packer.store<kGrid>(a, b, codes + k * kGrid.bits / 8);
     }
   }
   return i;
@@ -563,6 +600,26 @@ LH_AVX512 void rotate_back(const float* y, std::size_t n, std::uint64_t signs, f
   reference_kernels().rotate_back(y + i, n - i, signs, x + i);
 }
 
+/// The sum rounded to bf16, as fp32: to nearest even, what has no normal exponent to +0.
+LH_AVX512_INLINE __m512i rounded_sum(__m512 history, __m512 y) {
+  const __m512i sum = _mm512_castps_si512(_mm512_add_ps(history, y));
+  const __mmask16 is_normal = _mm512_test_epi32_mask(sum, _mm512_set1_epi32(0x7f800000));
+  const __mmask16 is_odd = _mm512_test_epi32_mask(sum, _mm512_set1_epi32(0x00010000));
+  const __m512i below = _mm512_add_epi32(sum, _mm512_set1_epi32(0x7fff));
+  const __m512i carried = _mm512_mask_sub_epi32(below, is_odd, below, _mm512_set1_epi32(-1));
+  return _mm512_maskz_and_epi32(is_normal, carried,
+                                _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+}
+/// The upper halves of 32 lanes.
+LH_AVX512_INLINE __m512i odd_halves(__m512i low, __m512i high) {
+  alignas(64) static constexpr auto kOdd = [] {
+    std::array<std::uint16_t, 32> places{};
+    for (std::size_t i = 0; i < 32; ++i) places[i] = static_cast<std::uint16_t>(2 * i + 1);
+    return places;
+  }();
+  return _mm512_permutex2var_epi16(low, _mm512_load_si512(kOdd.data()), high);
+}
+
 LH_AVX512 void subtract_history(const float* x, const std::uint16_t* history, std::size_t n,
                                 float* d) {
   std::size_t i = 0;
@@ -572,33 +629,16 @@ LH_AVX512 void subtract_history(const float* x, const std::uint16_t* history, st
   reference_kernels().subtract_history(x + i, history + i, n - i, d + i);
 }
 
-/// The sum rounded to bf16, as fp32: to nearest even, what has no normal exponent to +0.
-LH_AVX512_INLINE __m512i rounded_sum(const float* y, const std::uint16_t* history) {
-  const __m512i sum = _mm512_castps_si512(_mm512_add_ps(from_bf16(history), _mm512_loadu_ps(y)));
-  const __mmask16 is_normal = _mm512_test_epi32_mask(sum, _mm512_set1_epi32(0x7f800000));
-  const __mmask16 is_odd = _mm512_test_epi32_mask(sum, _mm512_set1_epi32(0x00010000));
-  const __m512i below = _mm512_add_epi32(sum, _mm512_set1_epi32(0x7fff));
-  const __m512i carried = _mm512_mask_sub_epi32(below, is_odd, below, _mm512_set1_epi32(-1));
-  return _mm512_maskz_and_epi32(is_normal, carried,
-                                _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
-}
-
 LH_AVX512 std::uint32_t add_history(float* y, std::size_t n, std::uint16_t* history) {
-  // The odd halves of two registers.
-  alignas(64) static constexpr auto kOdd = [] {
-    std::array<std::uint16_t, 32> places{};
-    for (std::size_t i = 0; i < 32; ++i) places[i] = static_cast<std::uint16_t>(2 * i + 1);
-    return places;
-  }();
-  const __m512i odd = _mm512_load_si512(kOdd.data());
   __m512i largest = _mm512_setzero_si512();
   std::size_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m512i low = rounded_sum(y + i, history + i);
-    const __m512i high = rounded_sum(y + i + kLanes, history + i + kLanes);
+    const __m512i low = rounded_sum(from_bf16(history + i), _mm512_loadu_ps(y + i));
+    const __m512i high =
+        rounded_sum(from_bf16(history + i + kLanes), _mm512_loadu_ps(y + i + kLanes));
     _mm512_storeu_si512(y + i, low);
     _mm512_storeu_si512(y + i + kLanes, high);
-    const __m512i halves = _mm512_permutex2var_epi16(low, odd, high);
+    const __m512i halves = odd_halves(low, high);
     _mm512_storeu_si512(history + i, halves);
     const __m512i magnitudes = _mm512_and_si512(halves, _mm512_set1_epi16(0x7fff));
     largest = _mm512_max_epu16(largest, magnitudes);
@@ -607,10 +647,67 @@ LH_AVX512 std::uint32_t add_history(float* y, std::size_t n, std::uint16_t* hist
                   reference_kernels().add_history(y + i, n - i, history + i));
 }
 
+/// Codes of 16 elements; `sum` becomes what the history makes of them.
+template <CodecGrid kGrid>
+LH_AVX512_INLINE __m512i difference_codes(const float* x, const std::uint16_t* history,
+                                          __m512 inverse, __m512 scale, __m512i& sum) {
+  const __m512 base = from_bf16(history);
+  const __m512 difference = _mm512_sub_ps(_mm512_loadu_ps(x), base);
+  __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(difference, inverse));
+  if constexpr (kGrid.has_signed_scale) {
+    codes = _mm512_min_epi32(codes, _mm512_set1_epi32(kGrid.code_max()));
+  }
+  sum = rounded_sum(base, _mm512_mul_ps(_mm512_cvtepi32_ps(codes), scale));
+  return codes;
+}
+/// And of 64, narrowed. `inverses` and `scales` are of their blocks.
+template <CodecGrid kGrid>
+LH_AVX512_INLINE __m512i difference_codes_of_64(const float* x, std::uint16_t* history,
+                                                const float* inverses, const float* scales) {
+  __m512i codes[4], sums[4];
+  for (int p = 0; p < 4; ++p) {
+    const int block = kGrid.block == 64 ? 0 : p / 2;
+    codes[p] =
+        difference_codes<kGrid>(x + 16 * p, history + 16 * p, _mm512_set1_ps(inverses[block]),
+                                _mm512_set1_ps(scales[block]), sums[p]);
+  }
+  _mm512_storeu_si512(history, odd_halves(sums[0], sums[1]));
+  _mm512_storeu_si512(history + 32, odd_halves(sums[2], sums[3]));
+  return narrowed(codes[0], codes[1], codes[2], codes[3]);
+}
+
+template <CodecGrid kGrid>
+LH_AVX512 std::size_t encode_difference(const float* x, std::uint16_t* history, std::size_t n,
+                                        const std::byte* plane, std::byte* codes) {
+  constexpr std::size_t kGroup = kLanes * kGrid.block;
+  const Packer packer;
+  std::size_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) {
+    alignas(64) float inverses[kLanes];
+    alignas(64) float group_scales[kLanes];
+    load_inverses(plane + 2 * (i / kGrid.block), Nearest::kFactor, inverses);
+    _mm512_store_ps(group_scales, from_bf16(plane + 2 * (i / kGrid.block)));
+    for (std::size_t k = i; k < i + kGroup; k += kPack) {
+      const std::size_t block = (k - i) / kGrid.block, next = block + 64 / kGrid.block;
+      const __m512i a =
+          difference_codes_of_64<kGrid>(x + k, history + k, inverses + block, group_scales + block);
+      const __m512i b = difference_codes_of_64<kGrid>(x + k + 64, history + k + 64, inverses + next,
+                                                      group_scales + next);
+      packer.store<kGrid>(a, b, codes + k * kGrid.bits / 8);
+    }
+  }
+  return i;
+}
+
 struct Maker {
   template <CodecGrid kGrid>
   constexpr BlockKernels operator()() const {
-    return {scales<kGrid>, encode<kGrid>, encode_stochastic<kGrid>, decode<kGrid>};
+    return {scales<kGrid>,
+            encode<kGrid>,
+            encode_stochastic<kGrid>,
+            decode<kGrid>,
+            difference_scales<kGrid>,
+            encode_difference<kGrid>};
   }
 };
 

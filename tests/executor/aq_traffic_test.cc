@@ -11,6 +11,8 @@
 
 #include "core/rng.h"
 #include "executor/data/slots.h"
+#include "executor/history/history_files.h"
+#include "executor/storage/sim_storage.h"
 #include "tests/executor/aq_fixtures.h"
 
 namespace longhaul {
@@ -72,6 +74,14 @@ class Traffic {
     }
   }
 
+  enum class Kept { kBoth, kSender, kReceiver };
+  /// A run that was stopped goes on from a checkpoint, which has the histories of both ends or one.
+  void resume(Kept kept) {
+    resume(sender_, HistoryEnd::kSender, kept != Kept::kReceiver);
+    resume(receiver_, HistoryEnd::kReceiver, kept != Kept::kSender);
+    has_forgotten_ = kept == Kept::kReceiver;
+  }
+
   /// All samples change their names: those of now are never seen again.
   void next_text() { text_ += 1000; }
 
@@ -80,6 +90,17 @@ class Traffic {
   std::size_t resent() const { return resent_; }
 
  private:
+  void resume(AqEnd& end, HistoryEnd which, bool is_kept) {
+    SimStorage disk;
+    const auto file = write_histories(disk, "/checkpoint", history_file_name(0, 1, which),
+                                      fixtures::kAqLayout, end.store());
+    ASSERT_TRUE(file);
+    end.restart();
+    if (!is_kept) return;
+    EXPECT_EQ(read_histories(disk, "/checkpoint", *file, fixtures::kAqLayout, end.store()),
+              kSequences);
+  }
+
   void misfortune() {
     if (rng_.chance(chances_.receiver_loss)) receiver_.restart();
     if (rng_.chance(chances_.sender_loss)) {
@@ -206,6 +227,25 @@ TEST(AqTraffic, crashes_of_either_end_heal) {
     traffic.expect_equal_ends();
     if (HasFailure()) return;
   }
+}
+
+TEST(AqTraffic, run_that_is_resumed_goes_on_as_if_nothing_had_happened) {
+  Traffic traffic(options_of(Codec::kAqInt3, 20, 7), {}, 1);
+  traffic.epochs(3);
+  traffic.resume(Traffic::Kept::kBoth);
+  traffic.epochs(2);
+  EXPECT_EQ(traffic.resent(), 0u);
+  // With the sender's alone the numbers are the same, but every sample is sent once again.
+  traffic.resume(Traffic::Kept::kSender);
+  traffic.epochs(2);
+  EXPECT_EQ(traffic.resent(), static_cast<std::size_t>(kSequences));
+  traffic.expect_equal_ends();
+  // With the receiver's alone everything begins anew.
+  traffic.resume(Traffic::Kept::kReceiver);
+  traffic.epochs(1);
+  EXPECT_EQ(traffic.sender().format().counts(kReceiverCell).first, std::uint64_t{kSequences});
+  EXPECT_EQ(traffic.resent(), static_cast<std::size_t>(kSequences));
+  traffic.expect_equal_ends();
 }
 
 TEST(AqTraffic, too_little_room_keeps_the_same_samples_at_both_ends) {

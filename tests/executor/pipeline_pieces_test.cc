@@ -266,7 +266,7 @@ TEST(CodecBoundary, a_message_in_pieces_is_the_frame_of_the_whole_tensor) {
   CodecBoundary format({Codec::kNone, Codec::kInt8, Codec::kBf16});
   const BoundaryTensor which = {.peer = 1, .step = 7};
   std::vector<std::byte> whole(tensor_frame_capacity(TensorCodec::kQ8, Precision::kFp32, x.size()));
-  whole.resize(encode_tensor(flat_view(x), {.codec = TensorCodec::kQ8, .step = 7}, whole).value());
+  whole.resize(encode_tensor(flat_view(x), format.options_of(which), whole).value());
   const std::vector<std::byte> message = message_of(format, which, x);
   EXPECT_EQ(message, whole);
   std::vector<float> expected(x.size());
@@ -301,13 +301,63 @@ TEST(CodecBoundary, the_sender_changes_codecs_alone_and_each_way_by_itself) {
   const std::vector<float> x = numbers(1000);
   CodecBoundary sender({Codec::kInt8});
   CodecBoundary receiver({Codec::kInt8});
-  sender.set_codec(0, Op::kSendGradient, Codec::kBf16);
+  for (CodecBoundary* const end : {&sender, &receiver}) {
+    end->let_vary(0, Op::kSendGradient, Codec::kNone);
+  }
   const BoundaryTensor gradient = {.op = Op::kSendGradient};
-  const std::vector<std::byte> message = message_of(sender, gradient, x);
-  EXPECT_EQ(message.size(), 68u + 2000u);
-  EXPECT_EQ(message_of(sender, {}, x).size(), 68u + 64u + 1000u);
-  const std::vector<float> y = tensor_of(receiver, gradient, message, x.size(), 100);
-  for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(y[i], x[i], 0.5 / 256);
+  // 1000 elements: 16 blocks of 64 or 32 of 32, whole, and their scales, padded to 64 bytes.
+  const std::pair<Codec, std::size_t> sizes[] = {{Codec::kBf16, 68 + 2000},
+                                                 {Codec::kNone, 68 + 4000},
+                                                 {Codec::kInt6, 68 + 64 + 1024 * 6 / 8},
+                                                 {Codec::kInt4, 68 + 64 + 1024 * 4 / 8}};
+  for (const auto& [codec, size] : sizes) {
+    sender.set_codec(0, Op::kSendGradient, codec);
+    const std::vector<std::byte> message = message_of(sender, gradient, x);
+    EXPECT_EQ(message.size(), size) << name_of(codec);
+    EXPECT_EQ(message_of(sender, {}, x).size(), 68u + 64u + 1000u);
+    const std::vector<float> y = tensor_of(receiver, gradient, message, x.size(), 100);
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(y[i], x[i], 0.51 / 7);
+  }
+}
+
+// int4 of gradients is the symmetric one with stochastic rounding: +-0.45 of a block whose largest
+// is 0.7 has a step of 0.1 (bf16: 0.1001), so is 0.4 or 0.5 by the noise, and as often either; an
+// activation's is always the same.
+TEST(CodecBoundary, coarse_gradients_are_rounded_without_bias_by_seed_step_and_micro_batch) {
+  std::vector<float> x(3200, 0.45f);
+  for (std::size_t i = 0; i < x.size(); i += 32) x[i] = 0.7f;
+  CodecBoundary format({Codec::kInt4}, Precision::kFp32, 11);
+  CodecBoundary other_seed({Codec::kInt4}, Precision::kFp32, 12);
+  const auto arrives = [&](CodecBoundary& from, BoundaryTensor which) {
+    return tensor_of(format, which, message_of(from, which, x), x.size(), 1000);
+  };
+  const BoundaryTensor gradient = {.op = Op::kSendGradient, .step = 3};
+  const std::vector<float> once = arrives(format, gradient);
+  double sum = 0;
+  for (const float y : once) sum += y;
+  EXPECT_NEAR(sum / 3200, (31 * 0.45 + 0.7) / 32, 0.003);  // standard error 0.05 / sqrt(3100)
+  EXPECT_EQ(arrives(format, gradient), once);
+  EXPECT_NE(arrives(other_seed, gradient), once);
+  BoundaryTensor next = gradient;
+  next.step = 4;
+  EXPECT_NE(arrives(format, next), once);
+  next = gradient;
+  next.micro_batch = 1;
+  EXPECT_NE(arrives(format, next), once);
+  const std::vector<float> activation = arrives(format, {.step = 3});
+  EXPECT_EQ(activation[1], activation[2]);
+  EXPECT_EQ(arrives(other_seed, {.step = 3}), activation);
+}
+
+TEST(CodecBoundary, numbers_that_are_bf16_lose_nothing_where_a_boundary_may_vary) {
+  std::vector<float> x(1000);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 256) / 64;
+  CodecBoundary format({Codec::kNone}, Precision::kBf16);
+  EXPECT_EQ(message_of(format, {}, x).size(), 2000u);
+  format.let_vary(0, Op::kSendActivation, Codec::kNone);
+  const std::vector<std::byte> message = message_of(format, {}, x);
+  EXPECT_EQ(message.size(), 2068u);
+  EXPECT_TRUE(same_floats(tensor_of(format, {}, message, x.size(), 300), x));
 }
 
 // Each row dies at another check of the reader.
