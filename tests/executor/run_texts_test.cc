@@ -590,6 +590,27 @@ TYPED_TEST(Questions, with_an_empty_answer_are_answered) {
   EXPECT_EQ(this->answer_to(0, 1, "nothing", 0), "");
 }
 
+TYPED_TEST(Questions, for_at_most_so_much_are_answered_with_less_and_not_with_more) {
+  this->start(2);
+  this->serve(1, [](const std::string& what, std::size_t, MeshRequests::Answer answer) {
+    answer(bytes_of(what));
+  });
+  for (const std::string& what : {std::string("1234"), std::string("12"), std::string()}) {
+    std::optional<std::string> got;
+    this->requests(0).ask_at_most(1, what, 4, [&](Result<std::vector<std::byte>> answer) {
+      got = answer ? text_of(*answer) : answer.error().message;
+    });
+    this->world_.run_until([&] { return got.has_value(); });
+    EXPECT_EQ(got, what);
+  }
+  std::string refusal;
+  this->requests(0).ask_at_most(1, "12345", 4, [&](Result<std::vector<std::byte>> answer) {
+    refusal = answer ? "an answer" : answer.error().message;
+  });
+  this->world_.run_until([&] { return !refusal.empty(); });
+  EXPECT_EQ(refusal, "rank 1 has not what is wanted: it has 5 bytes, not 4");
+}
+
 TYPED_TEST(Questions, may_be_answered_in_any_order) {
   this->start(2);
   std::vector<MeshRequests::Answer> waiting;

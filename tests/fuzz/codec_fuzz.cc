@@ -48,7 +48,7 @@ Decoded decode(const ByteVector& frame, const TensorHeader& header, std::size_t 
                const CodecKernels& kernels) {
   Decoded out;
   out.bytes.resize(header.elements() * bytes_of(header.source));
-  auto decoder = TensorDecoder::open(frame, {header.source, out.bytes}, kernels);
+  auto decoder = TensorDecoder::open(frame, {header.source, out.bytes}, {}, kernels);
   LH_CHECK(decoder.has_value(), "a header that parses opens");
   for (std::size_t arrived = 0; arrived < frame.size();) {
     arrived = std::min(frame.size(), arrived + piece);
@@ -87,7 +87,7 @@ void check_frame(const ByteVector& frame, std::size_t piece) {
 
 ByteVector encode_whole(std::span<const float> x, TensorCodec codec, const CodecKernels& kernels) {
   ByteVector frame(tensor_frame_capacity(codec, Precision::kFp32, x.size()));
-  const auto bytes = encode_tensor(flat_view(x), {.codec = codec}, frame, kernels);
+  const auto bytes = encode_tensor(flat_view(x), {.codec = codec}, frame, {}, kernels);
   LH_CHECK(bytes.has_value(), "any floats can be encoded");
   frame.resize(*bytes);
   return frame;

@@ -12,8 +12,6 @@ namespace {
 using fixtures::ByteVector;
 using fixtures::Sizes;
 
-constexpr TensorCodec kCodecs[] = {TensorCodec::kRaw, TensorCodec::kBf16, TensorCodec::kQ8};
-
 /// Encodes in pieces; checks that what was ready never changes.
 ByteVector encode_in_pieces(std::span<const float> x, TensorCodec codec, std::size_t piece) {
   ByteVector frame(tensor_frame_capacity(codec, Precision::kFp32, x.size()), std::byte{0x5a});
@@ -37,7 +35,7 @@ TEST(TensorStream, bytes_do_not_depend_on_the_pieces) {
   for (const fixtures::Family& family : fixtures::kFamilies) {
     for (const std::size_t n : Sizes{0, 1, 64, 65, 700, 6145, 12289}) {
       const std::vector<float> x = fixtures::tensor_of(family, n);
-      for (const TensorCodec codec : kCodecs) {
+      for (const TensorCodec codec : kTensorCodecs) {
         const ByteVector whole = fixtures::encode(x, codec);
         for (const std::size_t piece : Sizes{64, 192, 512, 6144, 6208, 100000}) {
           ASSERT_EQ(encode_in_pieces(x, codec, piece), whole)
@@ -83,7 +81,7 @@ TEST(TensorStream, ready_bytes_are_header_and_scales_then_codes_then_all) {
 TEST(TensorStream, decodes_whatever_way_the_bytes_arrive) {
   for (const std::size_t n : Sizes{0, 1, 64, 65, 700, 6145}) {
     const std::vector<float> x = fixtures::tensor_of(fixtures::kFamilies[2], n);
-    for (const TensorCodec codec : kCodecs) {
+    for (const TensorCodec codec : kTensorCodecs) {
       const ByteVector frame = fixtures::encode(x, codec);
       const std::vector<float> expected = fixtures::decode(frame, n);
       for (const std::size_t piece : Sizes{1, 7, 64, 100, 4096}) {
