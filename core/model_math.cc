@@ -98,6 +98,16 @@ Bytes codec_bytes(Codec codec, double elements, double raw) {
   return Bytes(64 * std::ceil(2 * blocks / 64) + codes + kCodecFrameBytes);
 }
 
+Bytes boundary_message_bytes(Codec codec, const ModelShape& m, Precision precision,
+                             double sequences, Visit visit, Codec first_visit) {
+  const double sequence = tokens(m, 1) * m.width;
+  const double raw = element_bytes(precision);
+  if (!has_history(codec)) return codec_bytes(codec, sequences * sequence, raw);
+  const Codec written = visit == Visit::kFirst ? first_visit : without_history(codec);
+  const double frame = codec_bytes(written, sequence, raw).value() + kHistoryExtensionBytes;
+  return Bytes(sequences * kFrameAlignment * std::ceil(frame / kFrameAlignment));
+}
+
 double stage_parameters(const ModelShape& m, const StageShape& stage) {
   double scalars = stage.layers * layer_parameters(m);
   if (stage.has_embedding) {
@@ -148,6 +158,8 @@ MemoryUse memory_use(const Job& job, const DeviceKind& kind, const MemoryQuestio
   const bool alone = q.stage.has_embedding && q.stage.has_head;
   use.buffers = (alone ? 0 : kBoundaryCredits) * boundary + Bytes((q.pipelines - 1) * kBucketBytes);
   use.reserved = kind.reserved;
+  use.history = q.history;
+  use.history_on_disk = q.history_on_disk;
   return use;
 }
 

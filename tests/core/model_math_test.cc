@@ -175,6 +175,21 @@ TEST(CodecBytes, counts_header_and_scales) {
   EXPECT_EQ(codec_bytes(Codec::kAqInt3, 65, 4), codec_bytes(Codec::kInt3, 65, 4));
 }
 
+TEST(BoundaryMessageBytes, one_frame_or_with_a_history_one_a_sequence) {
+  const ModelShape model = llama(1, 4, 2, 1, 6, 3, 10);  // 3 tokens of 4: 12 elements a sequence
+  const auto bytes_of = [&](Codec codec, Visit visit) {
+    return boundary_message_bytes(codec, model, Precision::kFp32, 5, visit, Codec::kInt8);
+  };
+  EXPECT_EQ(bytes_of(Codec::kNone, Visit::kLater), bytes(240));
+  EXPECT_EQ(bytes_of(Codec::kInt4, Visit::kFirst), codec_bytes(Codec::kInt4, 60, 4));
+  // A block of 32 x 2 bits in 8 bytes, scales in 64, 68 and 64 around them: 204, so 256.
+  EXPECT_EQ(bytes_of(Codec::kAqInt2, Visit::kLater), bytes(5 * 256));
+  // int8: 12 + 64 + 132 = 208; so long in bf16: 24 + 132 = 156.
+  EXPECT_EQ(bytes_of(Codec::kAqInt2, Visit::kFirst), bytes(5 * 256));
+  EXPECT_EQ(boundary_message_bytes(Codec::kAqInt2, model, Precision::kFp32, 5, Visit::kFirst),
+            bytes(5 * 192));
+}
+
 // ---- Stages.
 
 TEST(StageShapes, embedding_first_head_last) {
