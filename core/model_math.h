@@ -106,7 +106,7 @@ struct MemoryUse {
   Bytes states;       // 16 bytes a parameter: fp32 weight, gradient, m, v; +2 for a half copy
   Bytes activations;  // K micro-batches in flight
   Bytes workspace;
-  Bytes buffers;  // boundary tensors in flight on the wire and all-reduce buckets
+  Bytes buffers;  // boundary tensors in flight, coded ones with their messages, and buckets
   Bytes reserved;
   Bytes history;  // of samples' activations, where an AQ codec keeps them in RAM
   Bytes history_on_disk;
@@ -124,7 +124,8 @@ struct MemoryQuestion {
   Bytes history_on_disk = {};
 };
 /// DESIGN's formula: 16 N (+ 2 N) + K x activations [recompute: K x boundary + one activation] +
-/// workspace + credits x boundary + (D - 1) x bucket + reserved + histories in RAM.
+/// workspace + credits x boundary [coded: 4 b S C and the message] + (D - 1) x bucket + reserved +
+/// histories in RAM.
 ///
 /// A split backward keeps V micro-batches from B to W: their activations, over the parts of which
 /// that nobody wants any more the gradients inside the stage are written, and the gradient of the

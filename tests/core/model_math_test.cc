@@ -260,6 +260,25 @@ TEST(MemoryUse, item_by_item) {
   EXPECT_EQ(use.total(), bytes(288 + 132 + 8 + 16 + 8'388'608 + 100));
 }
 
+TEST(MemoryUse, coded_boundary_tensors_have_a_message_beside_them) {
+  Job job = unit_job(2, 8);
+  const auto buffers = [&] {
+    return memory_use(job, unit_kind("k"), {stage_shapes({1, 1})[0], 1, 1, 1}).buffers;
+  };
+  EXPECT_EQ(buffers(), bytes(4 * 4));
+  job.activations = Codec::kInt8;  // 1 + 64 + 68
+  EXPECT_EQ(buffers(), bytes(4 * (4 + 133)));
+  job.activation_gradients = Codec::kInt4;  // 16 + 64 + 68
+  EXPECT_EQ(buffers(), bytes(4 * (4 + 148)));
+  job.activations = Codec::kAqInt2;  // at first 2 + 132 in 192, later 8 + 64 + 132 in 256
+  job.history.emplace();
+  EXPECT_EQ(buffers(), bytes(4 * (4 + 256)));
+  job.activations = Codec::kBf16;
+  job.activation_gradients.reset();
+  job.activations_auto = true;
+  EXPECT_EQ(buffers(), bytes(4 * (4 + 70)));
+}
+
 TEST(MemoryUse, half_precision_adds_a_copy_and_halves_the_activations) {
   Job job = unit_job(2, 8);
   job.precision = Precision::kBf16;
