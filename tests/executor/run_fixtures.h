@@ -328,8 +328,9 @@ class SimRun {
   std::vector<Process> processes;
   RunOutcome outcome;
   std::optional<RunEnding> ending;
-  std::vector<std::uint64_t> kept_steps;  // of checkpoints
-  std::map<int, Measured> measured;       // of the last step, by cell
+  std::vector<std::uint64_t> kept_steps;         // of checkpoints
+  std::map<int, Measured> measured;              // of the last step, by cell
+  std::vector<std::pair<int, Recoded>> recoded;  // by cell
   std::function<void(const JournalEntry&)> on_committed;
   /// Set before the run: of a cell's boundary tensors; null for the plan's.
   std::function<std::unique_ptr<BoundaryFormat>(int cell)> make_format;
@@ -343,8 +344,9 @@ class SimRun {
     clock.at = [this](SimTime at, std::move_only_function<void()> task) {
       loop.after(std::max(Seconds(0), at.seconds() - loop.now()), std::move(task));
     };
-    process.queue = make_simulated_compute_queue(
-        clock, [](std::uint64_t, std::size_t) { return milliseconds(3); });
+    process.queue = make_simulated_compute_queue(clock, [](std::uint64_t tag, std::size_t) {
+      return tag == kCodecTag ? Seconds(0) : milliseconds(3);
+    });
     MeshConfig config;
     config.addresses = addresses_;
     config.rank = rank;
@@ -386,6 +388,7 @@ class SimRun {
       };
       context.hooks.kept = [this](const CheckpointManifest& m) { kept_steps.push_back(m.id.step); };
       context.hooks.measured = [this](int cell, const Measured& m) { measured[cell] = m; };
+      context.hooks.recoded = [this](int cell, const Recoded& m) { recoded.push_back({cell, m}); };
       context.hooks.ended = [this](const RunEnding& end) { ending = end; };
       auto made = RunCoordinator::create(context);
       ASSERT_TRUE(made) << made.error().text();
