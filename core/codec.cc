@@ -26,6 +26,37 @@ const CodecFormat& format_of(Codec codec) {
   return kFormats[static_cast<std::size_t>(codec)];
 }
 
+const char* unfit_reason(Codec codec, CodecUse use) {
+  if (use != CodecUse::kActivations && has_history(codec)) {
+    return use == CodecUse::kGradients
+               ? "gradients between replicas are of no one sample, which is what a history is of"
+               : "AQ-SGD keeps histories of activations, and sends their gradients directly";
+  }
+  // Relative errors of the two on Gaussian numbers; on activations with outliers they are larger.
+  if (use == CodecUse::kActivations && codec == Codec::kInt3) {
+    return "3 bits without a history lose 17 % of every activation, and training suffers";
+  }
+  if (use == CodecUse::kActivations && codec == Codec::kInt2) {
+    return "2 bits without a history lose 36 % of every activation, and training diverges";
+  }
+  return nullptr;
+}
+
+Codec usual_beside(Codec activations) {
+  switch (activations) {
+    case Codec::kAqInt8:
+    case Codec::kAqInt6:
+    case Codec::kAqInt4:
+      return Codec::kInt8;
+    case Codec::kAqInt3:
+      return Codec::kInt6;
+    case Codec::kAqInt2:
+      return Codec::kInt4;
+    default:
+      return activations;
+  }
+}
+
 std::string_view name_of(Codec codec) {
   return format_of(codec).name;
 }

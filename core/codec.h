@@ -42,6 +42,19 @@ struct CodecFormat {
 };
 const CodecFormat& format_of(Codec codec);
 
+/// What tensors a codec is chosen for.
+enum class CodecUse : std::uint8_t {
+  kActivations,          // forwards, between two stages
+  kActivationGradients,  // backwards, between two stages
+  kGradients,            // of the weights, between replicas
+};
+/// Why a codec is none for those; null: it is one. Histories are of activations alone, and what has
+/// none needs 4 bits there.
+const char* unfit_reason(Codec codec, CodecUse use);
+/// The codec of activation gradients where a job names that of the activations alone: the pairs of
+/// AQ-SGD (4 and 8 bits, 3 and 6, 2 and 4) for those with a history, else the same.
+Codec usual_beside(Codec activations);
+
 std::string_view name_of(Codec codec);
 /// Nothing where no codec has that name.
 std::optional<Codec> codec_named(std::string_view name);

@@ -120,7 +120,8 @@ class Exporter {
         const int site = topology_.site_of(pipeline[i]);
         const int other = topology_.site_of(pipeline[i + 1]);
         if (site == other) continue;
-        coarsest = std::max(coarsest, activation_codec(plan_, job_, site, other));
+        coarsest = std::max({coarsest, activation_codec(plan_, job_, site, other),
+                             activation_gradient_codec(plan_, job_, site, other)});
       }
     }
     return coarsest;

@@ -6,7 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "core/hash.h"
 #include "core/quantity.h"
 #include "kernels/codec/crc32c.h"
 
@@ -19,11 +18,6 @@ constexpr std::size_t kLineElements = 64 / sizeof(std::uint16_t);
 constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 46;
 
 }  // namespace
-
-std::uint64_t rolling_hash(std::uint64_t before, std::uint32_t values_crc) {
-  const std::uint64_t hash = mix(before ^ mix(values_crc));
-  return hash == kNoHash ? 1 : hash;
-}
 
 void HistoryStore::FreeMemory::operator()(std::uint16_t* values) const {
   ::operator delete(values, kCacheLine);
@@ -93,8 +87,7 @@ std::uint32_t HistoryStore::place_of(const History& history) const {
   return at->second;
 }
 
-std::span<std::uint16_t> HistoryStore::values(const History& history) {
-  const std::uint32_t place = place_of(history);
+std::span<std::uint16_t> HistoryStore::values_at(std::uint32_t place) {
   std::uint16_t* const begin =
       is_on_disk(place)
           ? reinterpret_cast<std::uint16_t*>(disk_->bytes().data()) + (place - in_memory_) * stride_
@@ -162,7 +155,7 @@ void HistoryStore::end_change(const Change& change, const Outcome& outcome) {
   entry.history = {.sample = entry.history.sample,
                    .hash = outcome.hash,
                    .base = outcome.base,
-                   .frame_crc = outcome.frame_crc,
+                   .frame = outcome.frame,
                    .values_crc = outcome.values_crc,
                    .visits = outcome.visits,
                    .step = outcome.step};

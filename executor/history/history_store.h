@@ -4,7 +4,7 @@
 //
 //   auto history = store.find(sample);                  // null: nothing to be trusted
 //   const auto change = store.begin_change(*history);   // from here on nobody trusts the values
-//   ... write store.values(*history), piece by piece ...
+//   ... write store.values(change), piece by piece ...
 //   store.end_change(change, {...});                    // and now they are the new history
 //
 // A change that is never ended (a step that was given up, a frame that was damaged) costs the
@@ -15,9 +15,9 @@
 // disk (Storage::scratch). Every sample is visited once an epoch, so keeping the latest ones in RAM
 // would evict each just before it is needed; with fixed places as many visits as can be hit RAM.
 //
-// The *rolling hash* names a history by all that it was made of: h' = mix(h, crc of the values).
-// Equal hashes at both ends mean equal values. Values on disk are checked against their CRC when
-// they are found; rotten ones are dropped, and heal.
+// The *rolling hash* (next_history_hash) names a history by all that it was made of. Equal hashes
+// at both ends mean equal values. Values on disk are checked against their CRC when they are found;
+// rotten ones are dropped, and heal.
 //
 // Belongs to one thread. What admits no sample allocates nothing.
 #pragma once
@@ -35,19 +35,15 @@
 
 namespace longhaul {
 
-/// Names no history, and no frame.
+/// Names no history.
 inline constexpr std::uint64_t kNoHash = 0;
-
-/// The rolling hash of a history whose values have this CRC, made from one that had `before`
-/// (kNoHash: from nothing). Never kNoHash.
-std::uint64_t rolling_hash(std::uint64_t before, std::uint32_t values_crc);
 
 /// What is known of one sample's history beside its values.
 struct History {
   std::uint64_t sample = 0;
   std::uint64_t hash = kNoHash;  // rolling
   std::uint64_t base = kNoHash;  // its hash before the last change
-  std::uint32_t frame_crc = 0;   // of the frame that made the last change; of receivers
+  std::uint64_t frame = 0;       // names the frame that made the last change; of receivers
   std::uint32_t values_crc = 0;  // CRC-32C of the values as they lie in memory
   std::uint32_t visits = 0;      // that changed it
   std::uint32_t step = 0;        // of the last one
@@ -75,7 +71,7 @@ class HistoryStore {
   /// Null when there is none that can be trusted; one whose change was not ended or whose values
   /// rotted is dropped. Stays until the sample is dropped.
   History* find(std::uint64_t sample);
-  std::span<std::uint16_t> values(const History& history);
+  std::span<std::uint16_t> values(const History& history) { return values_at(place_of(history)); }
 
   /// What would be given up first: the one visited longest ago, unless it is in the midst of a
   /// change. Null when there is none. Its values have not been checked.
@@ -91,10 +87,11 @@ class HistoryStore {
     std::uint64_t serial = 0;
   };
   Change begin_change(History& history);
+  std::span<std::uint16_t> values(const Change& change) { return values_at(change.place); }
   struct Outcome {
     std::uint64_t hash = kNoHash;
     std::uint64_t base = kNoHash;
-    std::uint32_t frame_crc = 0;
+    std::uint64_t frame = 0;
     std::uint32_t values_crc = 0;
     std::uint32_t visits = 0;
     std::uint32_t step = 0;
@@ -125,6 +122,7 @@ class HistoryStore {
   };
 
   HistoryStore() = default;
+  std::span<std::uint16_t> values_at(std::uint32_t place);
   std::uint32_t place_of(const History& history) const;
   bool is_on_disk(std::uint32_t place) const { return place >= in_memory_; }
   void unlink(std::uint32_t place);

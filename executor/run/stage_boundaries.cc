@@ -67,14 +67,13 @@ StageBoundaries::StageBoundaries(const RunSpec& spec, int cell, ComputeQueue& qu
       requests_(requests),
       format_(format ? std::move(format) : planned_format()) {}
 
-std::vector<Codec> codec_ladder(const Job& job, Codec planned) {
+std::vector<Codec> codec_ladder(const Job& job, CodecUse use, Codec planned) {
   std::vector<Codec> ladder;
   for (const Codec codec : kCodecs) {
     // The others have as many bits as one that is there.
     const bool is_usual = codec != Codec::kFp16 && codec != Codec::kHadamard4 &&
-                          has_history(codec) == has_history(planned) && job.activations_auto &&
-                          allows(job.activations, true, codec) &&
-                          bits_of(codec) != bits_of(planned);
+                          has_history(codec) == has_history(planned) && is_auto(job, use) &&
+                          allows(job, use, codec) && bits_of(codec) != bits_of(planned);
     if (is_usual || codec == planned) ladder.push_back(codec);
   }
   return ladder;
@@ -87,33 +86,37 @@ bool StageBoundaries::is_neighbour(int peer) const {
 
 /// The plan's codecs between sites, none inside one.
 std::unique_ptr<CodecBoundary> StageBoundaries::planned_format() {
-  std::vector<Codec> codecs;
+  std::vector<Codec> activations, gradients;
   const int site = spec_.place_of_cell(cell_).site;
-  for (int other = 0; other < spec_.cells(); ++other) {
-    const int other_site = spec_.place_of_cell(other).site;
-    codecs.push_back(site == other_site
-                         ? Codec::kNone
-                         : activation_codec(spec_.plan, spec_.job, site, other_site));
+  for (int cell = 0; cell < spec_.cells(); ++cell) {
+    const int other = spec_.place_of_cell(cell).site;
+    const bool is_far = site != other;
+    activations.push_back(is_far ? activation_codec(spec_.plan, spec_.job, site, other)
+                                 : Codec::kNone);
+    gradients.push_back(is_far ? activation_gradient_codec(spec_.plan, spec_.job, site, other)
+                               : Codec::kNone);
   }
   auto format =
-      std::make_unique<CodecBoundary>(codecs, spec_.job.precision, spec_.job.training->seed);
+      std::make_unique<CodecBoundary>(activations, spec_.job.precision, spec_.job.training->seed);
   for (const int peer : {cell_ - 1, cell_ + 1}) {
-    const bool is_far = is_neighbour(peer) && spec_.place_of_cell(peer).site != site;
-    if (!is_far || !spec_.adapts_codecs) continue;
-    for (const Op op : {Op::kSendActivation, Op::kSendGradient}) {
-      let_vary(*format, op, peer, codecs[static_cast<std::size_t>(peer)]);
-    }
+    if (!is_neighbour(peer)) continue;
+    const auto at = static_cast<std::size_t>(peer);
+    format->set_gradients(peer, gradients[at]);
+    if (!spec_.adapts_codecs || spec_.place_of_cell(peer).site == site) continue;
+    let_vary(*format, Op::kSendActivation, peer, activations[at]);
+    let_vary(*format, Op::kSendGradient, peer, gradients[at]);
   }
   return format;
 }
 
 /// What comes may vary as well as what goes; this end decides about what goes.
 void StageBoundaries::let_vary(CodecBoundary& format, Op op, int peer, Codec planned) {
-  const std::vector<Codec> ladder = codec_ladder(spec_.job, planned);
+  const bool is_gradient = op == Op::kSendGradient;
+  const std::vector<Codec> ladder = codec_ladder(
+      spec_.job, is_gradient ? CodecUse::kActivationGradients : CodecUse::kActivations, planned);
   if (ladder.size() < 2) return;
   format.let_vary(peer, op, ladder.front());
-  const bool is_sent = (op == Op::kSendActivation) == (peer > cell_);
-  if (!is_sent) return;
+  if (is_gradient != (peer < cell_)) return;
   const double computed = spec_.job.precision == Precision::kFp32 ? 32 : 16;
   std::vector<double> bits;
   for (const Codec codec : ladder) bits.push_back(bits_of(codec, computed));
@@ -162,9 +165,7 @@ std::size_t StageBoundaries::wire_bytes_max() const {
                         static_cast<std::size_t>(model.width);
   std::size_t most = 0;
   for (const int peer : {cell_ - 1, cell_ + 1}) {
-    const bool is_neighbour =
-        peer >= 0 && peer < spec_.cells() && spec_.pipeline_of(peer) == spec_.pipeline_of(cell_);
-    if (!is_neighbour) continue;
+    if (!is_neighbour(peer)) continue;
     for (const Op op : {Op::kSendActivation, Op::kSendGradient}) {
       most = std::max(most, format_->wire_bytes_max(op, peer, elements));
     }

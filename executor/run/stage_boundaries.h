@@ -38,8 +38,8 @@ std::string resend_text(const WantedResend& wanted);
 std::optional<WantedResend> parse_resend(std::string_view what);
 
 /// What boundary tensors may be written in that a plan wants in `planned`, the finest first, within
-/// the job's floor. Only that where the job leaves nothing open.
-std::vector<Codec> codec_ladder(const Job& job, Codec planned);
+/// the job's floor; with a history where that has one. Only that where the job leaves nothing open.
+std::vector<Codec> codec_ladder(const Job& job, CodecUse use, Codec planned);
 
 class StageBoundaries {
  public:

@@ -298,7 +298,8 @@ std::uint32_t add_history(float* y, std::size_t n, std::uint16_t* history) {
 struct Maker {
   template <CodecGrid kGrid>
   constexpr BlockKernels operator()() const {
-    return {scales<kGrid>, encode<kGrid>, encode_stochastic<kGrid>, decode<kGrid>};
+    return {scales<kGrid>, encode<kGrid>, encode_stochastic<kGrid>,
+            decode<kGrid>, nullptr,       nullptr};
   }
 };
 

@@ -21,6 +21,11 @@
 
 namespace longhaul {
 
+struct DifferenceDone {
+  std::size_t elements = 0;
+  std::uint32_t largest = 0;  // of their differences
+};
+
 struct BlockKernels {
   /// Scales of ceil(n / block) blocks. Returns the elements' largest magnitude; from the codec's
   /// limit on the scales mean nothing.
@@ -32,6 +37,13 @@ struct BlockKernels {
                             const NoiseKey& key, std::size_t first, std::byte* codes);
   /// False if there was a code that no encoder writes: -L - 1, or one beyond n that is not 0.
   bool (*decode)(const std::byte* scales, const std::byte* codes, std::size_t n, float* x);
+
+  /// As subtract_history and then scales or encode (nearest) and add_history, in one pass; null
+  /// where there is no such thing. They do as many whole blocks from the front as they like.
+  DifferenceDone (*difference_scales)(const float* x, const std::uint16_t* history, std::size_t n,
+                                      Rounding rounding, std::byte* scales);
+  std::size_t (*encode_difference)(const float* x, std::uint16_t* history, std::size_t n,
+                                   const std::byte* scales, std::byte* codes);
 };
 
 struct CodecKernels {

@@ -1,10 +1,9 @@
-// AVX2 versions of the codec kernels. Whole groups are done here; what is left over, less than a
-// block or a few, goes through the reference, which gives the same bits.
+// AVX2 versions of the codec kernels. Whole groups of 8 blocks are done here; what is left over
+// goes through the reference, which gives the same bits.
 //
 // The functions carry their instruction set as an attribute: the rest of the program is built for
 // the plain architecture and runs everywhere. FMA is not enabled, so nothing can be contracted.
 #include "kernels/codec/codec_kernels.h"
-#include "kernels/codec/tensor_frame.h"
 
 #if defined(__x86_64__)
 
@@ -12,42 +11,57 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
-#define LH_AVX2 __attribute__((target("avx2")))
+#define LH_AVX2 __attribute__((target("avx2,f16c")))
+#define LH_AVX2_INLINE inline __attribute__((always_inline)) LH_AVX2
 
 namespace longhaul {
 namespace {
 
-constexpr std::size_t kQ8Block = 64;
-constexpr std::size_t kLanes = 8;        // floats of a register
-constexpr std::size_t kGroupBlocks = 8;  // blocks whose scales fill a register
-constexpr std::size_t kGroup = kGroupBlocks * kQ8Block;
+constexpr std::size_t kLanes = 8;  // floats of a register, and blocks of a group
+constexpr std::size_t kUnit = 32;  // codes of a register, packed together
 
-const BlockKernels& reference_q8() {
-  return reference_kernels().blocks[static_cast<std::size_t>(TensorCodec::kQ8)];
+template <CodecGrid kGrid>
+const BlockKernels& reference() {
+  for (const CodecTraits& traits : kCodecTraits) {
+    if (traits.grid == kGrid) {
+      return reference_kernels().blocks[static_cast<std::size_t>(traits.codec)];
+    }
+  }
+  __builtin_unreachable();
 }
 
-LH_AVX2 inline __m256i load_bits(const float* x) {
+LH_AVX2_INLINE __m256i load_bits(const float* x) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
 }
-LH_AVX2 inline __m256i sign_cleared(__m256i bits) {
+LH_AVX2_INLINE __m256i sign_cleared(__m256i bits) {
   return _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
 }
-LH_AVX2 inline std::uint32_t largest_lane(__m256i lanes) {
+LH_AVX2_INLINE std::uint32_t largest_lane(__m256i lanes) {
   alignas(32) std::array<std::uint32_t, kLanes> values;
   _mm256_store_si256(reinterpret_cast<__m256i*>(values.data()), lanes);
   return *std::max_element(values.begin(), values.end());
 }
+/// The largest of 16 numbers of 16 bits.
+LH_AVX2_INLINE std::uint32_t largest_half(__m256i halves) {
+  const __m256i even = _mm256_and_si256(halves, _mm256_set1_epi32(0xffff));
+  return largest_lane(_mm256_max_epu32(even, _mm256_srli_epi32(halves, 16)));
+}
 /// The eight floats as bf16, ties to even, in the low halves of the lanes.
-LH_AVX2 inline __m256i to_bf16(__m256i bits) {
+LH_AVX2_INLINE __m256i to_bf16(__m256i bits) {
   const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   const __m256i bias = _mm256_add_epi32(is_odd, _mm256_set1_epi32(0x7fff));
   return _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
 }
 /// Eight bf16 from memory as floats.
-LH_AVX2 inline __m256i from_bf16(const std::byte* codes) {
-  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes));
+LH_AVX2_INLINE __m256i from_bf16(const void* codes) {
+  const __m128i halves = _mm_loadu_si128(static_cast<const __m128i*>(codes));
   return _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+}
+/// The low halves of 16 lanes, in order: a pack works within 128 bits, the permutation mends that.
+LH_AVX2_INLINE __m256i low_halves(__m256i low, __m256i high) {
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
 }
 
 LH_AVX2 std::uint32_t magnitude_fp32(const float* x, std::size_t n) {
@@ -68,19 +82,16 @@ LH_AVX2 std::uint32_t magnitude_16(const std::uint16_t* x, std::size_t n) {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i));
     largest = _mm256_max_epu16(largest, _mm256_and_si256(bits, _mm256_set1_epi16(0x7fff)));
   }
-  const __m256i even = _mm256_and_si256(largest, _mm256_set1_epi32(0xffff));
-  const __m256i odd = _mm256_srli_epi32(largest, 16);
-  return std::max(largest_lane(_mm256_max_epu32(even, odd)),
-                  reference_kernels().magnitude_16(x + i, n - i));
+  return std::max(largest_half(largest), reference_kernels().magnitude_16(x + i, n - i));
 }
+
+// ---- 16 bits
 
 LH_AVX2 void bf16_encode(const float* x, std::size_t n, std::byte* codes) {
   std::size_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m256i low = to_bf16(load_bits(x + i));
-    const __m256i high = to_bf16(load_bits(x + i + kLanes));
-    // The pack works within 128-bit halves; the permutation restores the order.
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xD8);
+    const __m256i packed =
+        low_halves(to_bf16(load_bits(x + i)), to_bf16(load_bits(x + i + kLanes)));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 2 * i), packed);
   }
   reference_kernels().bf16_encode(x + i, n - i, codes + 2 * i);
@@ -98,119 +109,426 @@ LH_AVX2 std::uint32_t bf16_decode(const std::byte* codes, std::size_t n, float* 
                   reference_kernels().bf16_decode(codes + 2 * i, n - i, x + i));
 }
 
-/// Largest magnitude of each lane over a block.
-LH_AVX2 inline __m256i block_peaks(const float* x) {
-  __m256i a = sign_cleared(load_bits(x));
-  __m256i b = sign_cleared(load_bits(x + kLanes));
-  for (std::size_t i = 2 * kLanes; i < kQ8Block; i += 2 * kLanes) {
-    a = _mm256_max_epu32(a, sign_cleared(load_bits(x + i)));
-    b = _mm256_max_epu32(b, sign_cleared(load_bits(x + i + kLanes)));
+LH_AVX2 void f16_encode(const float* x, std::size_t n, std::byte* codes) {
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(codes + 2 * i),
+        _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  reference_kernels().f16_encode(x + i, n - i, codes + 2 * i);
+}
+
+LH_AVX2 std::uint32_t f16_decode(const std::byte* codes, std::size_t n, float* x) {
+  __m256i largest = _mm256_setzero_si256();
+  std::size_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + 2 * i));
+    largest = _mm256_max_epu16(largest, _mm256_and_si256(bits, _mm256_set1_epi16(0x7fff)));
+    _mm256_storeu_ps(x + i, _mm256_cvtph_ps(_mm256_castsi256_si128(bits)));
+    _mm256_storeu_ps(x + i + kLanes, _mm256_cvtph_ps(_mm256_extracti128_si256(bits, 1)));
+  }
+  return std::max(largest_half(largest),
+                  reference_kernels().f16_decode(codes + 2 * i, n - i, x + i));
+}
+
+// ---- scales
+
+/// What orders elements by magnitude: the magnitude or, where the sign must survive, the number
+/// with its sign at the lower end.
+template <CodecGrid kGrid>
+LH_AVX2_INLINE __m256i order_key(const float* x) {
+  const __m256i bits = load_bits(x);
+  if constexpr (!kGrid.has_signed_scale) return sign_cleared(bits);
+  return _mm256_or_si256(_mm256_add_epi32(bits, bits), _mm256_srli_epi32(bits, 31));
+}
+
+/// Largest key of each lane over a block.
+template <CodecGrid kGrid>
+LH_AVX2_INLINE __m256i block_keys(const float* x) {
+  __m256i a = order_key<kGrid>(x), b = order_key<kGrid>(x + kLanes);
+  for (std::size_t i = 2 * kLanes; i < kGrid.block; i += 2 * kLanes) {
+    a = _mm256_max_epu32(a, order_key<kGrid>(x + i));
+    b = _mm256_max_epu32(b, order_key<kGrid>(x + i + kLanes));
   }
   return _mm256_max_epu32(a, b);
 }
 /// Four blocks' lanes reduced to [block 0, 1, 2, 3], once for each 128-bit half.
-LH_AVX2 inline __m256i reduce_four(const float* x) {
-  const __m256i m0 = block_peaks(x), m1 = block_peaks(x + kQ8Block);
-  const __m256i m2 = block_peaks(x + 2 * kQ8Block), m3 = block_peaks(x + 3 * kQ8Block);
-  const __m256i a = _mm256_max_epu32(_mm256_unpacklo_epi32(m0, m1), _mm256_unpackhi_epi32(m0, m1));
-  const __m256i b = _mm256_max_epu32(_mm256_unpacklo_epi32(m2, m3), _mm256_unpackhi_epi32(m2, m3));
+template <CodecGrid kGrid>
+LH_AVX2_INLINE __m256i reduce_four(const float* x) {
+  const __m256i k0 = block_keys<kGrid>(x), k1 = block_keys<kGrid>(x + kGrid.block);
+  const __m256i k2 = block_keys<kGrid>(x + 2 * kGrid.block);
+  const __m256i k3 = block_keys<kGrid>(x + 3 * kGrid.block);
+  const __m256i a = _mm256_max_epu32(_mm256_unpacklo_epi32(k0, k1), _mm256_unpackhi_epi32(k0, k1));
+  const __m256i b = _mm256_max_epu32(_mm256_unpacklo_epi32(k2, k3), _mm256_unpackhi_epi32(k2, k3));
   return _mm256_max_epu32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
 }
 
 /// A division has a long latency, so the scales of eight blocks are computed as one register.
-LH_AVX2 std::uint32_t q8_scales(const float* x, std::size_t n, Rounding rounding,
-                                std::byte* scales) {
-  if (rounding == Rounding::kStochastic) return reference_q8().scales(x, n, rounding, scales);
+template <CodecGrid kGrid>
+LH_AVX2 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding, std::byte* plane) {
+  constexpr std::size_t kGroup = kLanes * kGrid.block;
+  const bool is_nearest = rounding == Rounding::kNearest;
+  const __m256i least = _mm256_set1_epi32(is_nearest ? kScaleMin : kStochasticScaleMin);
+  const __m256 steps = _mm256_set1_ps(static_cast<float>(kGrid.largest));
   __m256i largest = _mm256_setzero_si256();
   std::size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
-    const __m256i first = reduce_four(x + i);
-    const __m256i second = reduce_four(x + i + kGroup / 2);
-    const __m256i peaks = _mm256_max_epu32(_mm256_permute2x128_si256(first, second, 0x20),
-                                           _mm256_permute2x128_si256(first, second, 0x31));
+    const __m256i first = reduce_four<kGrid>(x + i);
+    const __m256i second = reduce_four<kGrid>(x + i + kGroup / 2);
+    const __m256i keys = _mm256_max_epu32(_mm256_permute2x128_si256(first, second, 0x20),
+                                          _mm256_permute2x128_si256(first, second, 0x31));
+    const __m256i peaks = kGrid.has_signed_scale ? _mm256_srli_epi32(keys, 1) : keys;
     largest = _mm256_max_epu32(largest, peaks);
-    const __m256 exact = _mm256_div_ps(_mm256_castsi256_ps(peaks), _mm256_set1_ps(127.0f));
-    const __m256i rounded =
-        _mm256_max_epu32(to_bf16(_mm256_castps_si256(exact)), _mm256_set1_epi32(kScaleMin));
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0xD8);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(scales + 2 * (i / kQ8Block)),
-                     _mm256_castsi256_si128(packed));
+    const __m256i exact = _mm256_castps_si256(_mm256_div_ps(_mm256_castsi256_ps(peaks), steps));
+    const __m256i up = _mm256_srli_epi32(_mm256_add_epi32(exact, _mm256_set1_epi32(0xffff)), 16);
+    __m256i scale = _mm256_max_epu32(is_nearest ? to_bf16(exact) : up, least);
+    if constexpr (kGrid.has_signed_scale) {
+      // Bit 0 of the key is set where the peak is negative and the scale positive.
+      const __m256i sign = _mm256_slli_epi32(_mm256_andnot_si256(keys, _mm256_set1_epi32(1)), 15);
+      scale = _mm256_or_si256(scale, sign);
+    }
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(plane + 2 * (i / kGrid.block)),
+                     _mm256_castsi256_si128(low_halves(scale, scale)));
   }
   return std::max(largest_lane(largest),
-                  reference_q8().scales(x + i, n - i, rounding, scales + 2 * (i / kQ8Block)));
+                  reference<kGrid>().scales(x + i, n - i, rounding, plane + 2 * (i / kGrid.block)));
 }
 
-/// Eight codes as 32-bit lanes. The conversion rounds to nearest even; nothing is out of range.
-LH_AVX2 inline __m256i codes_of(const float* x, __m256 inverse) {
+// ---- codes
+
+struct Nearest {
+  static constexpr float kFactor = 1.0f;
+};
+struct Stochastic {
+  static constexpr float kFactor = 65536.0f;
+  NoiseKey key;
+};
+
+/// Eight codes. The conversion rounds to nearest even; nothing is out of range.
+LH_AVX2_INLINE __m256i nearest_codes(const float* x, __m256 inverse) {
   return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), inverse));
 }
-LH_AVX2 inline __m256i codes_of_32(const float* x, __m256 inverse) {
-  const __m256i low = _mm256_packs_epi32(codes_of(x, inverse), codes_of(x + kLanes, inverse));
-  const __m256i high =
-      _mm256_packs_epi32(codes_of(x + 2 * kLanes, inverse), codes_of(x + 3 * kLanes, inverse));
-  // Packs work within 128-bit halves; the permutation restores the order.
-  return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high),
-                                     _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+template <CodecGrid kGrid>
+LH_AVX2_INLINE __m256i stochastic_codes(const float* x, __m256 inverse, __m256i noise) {
+  const __m256i least = _mm256_set1_epi32(-kGrid.largest * 65536);
+  const __m256i most = _mm256_set1_epi32(kGrid.code_max() * 65536);
+  const __m256i exact = nearest_codes(x, inverse);
+  const __m256i limited = _mm256_min_epi32(_mm256_max_epi32(exact, least), most);
+  return _mm256_srai_epi32(_mm256_add_epi32(limited, noise), 16);
+}
+/// noise_word of eight counters.
+LH_AVX2_INLINE __m256i noise_words(const NoiseKey& key, std::size_t counter) {
+  __m256i x = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(counter)),
+                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  x = _mm256_xor_si256(x, _mm256_set1_epi32(static_cast<int>(key.first)));
+  x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
+  x = _mm256_mullo_epi32(x, _mm256_set1_epi32(static_cast<int>(0x7feb352du)));
+  x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 15));
+  x = _mm256_add_epi32(x, _mm256_set1_epi32(static_cast<int>(key.second)));
+  x = _mm256_mullo_epi32(x, _mm256_set1_epi32(static_cast<int>(0x846ca68bu)));
+  return _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
 }
 
-LH_AVX2 void q8_encode(const float* x, std::size_t n, const std::byte* scales, std::byte* codes) {
+/// 32 codes as bytes, in order.
+LH_AVX2_INLINE __m256i narrowed(__m256i a, __m256i b, __m256i c, __m256i d) {
+  // Packs work within 128-bit halves; the permutation restores the order.
+  return _mm256_permutevar8x32_epi32(
+      _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)),
+      _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+template <CodecGrid kGrid>
+LH_AVX2_INLINE __m256i codes_of_unit(const float* x, __m256 inverse, Nearest, std::size_t) {
+  const __m256i codes = narrowed(nearest_codes(x, inverse), nearest_codes(x + 8, inverse),
+                                 nearest_codes(x + 16, inverse), nearest_codes(x + 24, inverse));
+  if constexpr (!kGrid.has_signed_scale) return codes;
+  return _mm256_min_epi8(codes, _mm256_set1_epi8(static_cast<char>(kGrid.code_max())));
+}
+/// The first element of the unit is `element` of the tensor.
+template <CodecGrid kGrid>
+LH_AVX2_INLINE __m256i codes_of_unit(const float* x, __m256 inverse, const Stochastic& rounding,
+                                     std::size_t element) {
+  const __m256i half = _mm256_set1_epi32(0xffff);
+  const __m256i first = noise_words(rounding.key, element / 2);
+  const __m256i second = noise_words(rounding.key, element / 2 + kLanes);
+  return narrowed(stochastic_codes<kGrid>(x, inverse, _mm256_and_si256(first, half)),
+                  stochastic_codes<kGrid>(x + 8, inverse, _mm256_and_si256(second, half)),
+                  stochastic_codes<kGrid>(x + 16, inverse, _mm256_srli_epi32(first, 16)),
+                  stochastic_codes<kGrid>(x + 24, inverse, _mm256_srli_epi32(second, 16)));
+}
+
+template <class Word>
+LH_AVX2_INLINE Word load_word(const std::byte* at) {
+  Word word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+LH_AVX2_INLINE __m256i shifts_of_pairs() {
+  return _mm256_setr_epi64x(0, 2, 4, 6);
+}
+
+/// The lowest 4 bits of 32 codes: 16 bytes.
+LH_AVX2_INLINE void store_nibbles(__m256i codes, std::byte* to) {
+  const __m256i bits = _mm256_and_si256(codes, _mm256_set1_epi8(0x0f));
+  const __m128i high = _mm_slli_epi16(_mm256_extracti128_si256(bits, 1), 4);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm_or_si128(_mm256_castsi256_si128(bits), high));
+}
+/// The lowest 2 bits: 8 bytes.
+LH_AVX2_INLINE void store_pairs(__m256i codes, std::byte* to) {
+  const __m256i bits = _mm256_and_si256(codes, _mm256_set1_epi8(3));
+  const __m256i placed = _mm256_sllv_epi64(bits, shifts_of_pairs());
+  const __m128i half =
+      _mm_or_si128(_mm256_castsi256_si128(placed), _mm256_extracti128_si256(placed, 1));
+  const __m128i all = _mm_or_si128(half, _mm_unpackhi_epi64(half, half));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), all);
+}
+template <CodecGrid kGrid>
+LH_AVX2_INLINE void store_unit(__m256i codes, std::byte* to) {
+  if constexpr (kGrid.bits == 8) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), codes);
+  } else if constexpr (kGrid.bits == 4) {
+    store_nibbles(codes, to);
+  } else if constexpr (kGrid.bits == 6) {
+    store_nibbles(codes, to);
+    store_pairs(_mm256_srli_epi16(codes, 4), to + 16);
+  } else {
+    store_pairs(codes, to);
+    if constexpr (kGrid.bits == 3) {
+      const int third = _mm256_movemask_epi8(_mm256_slli_epi16(codes, 5));
+      std::memcpy(to + 8, &third, sizeof third);
+    }
+  }
+}
+
+LH_AVX2_INLINE __m256i load_nibbles(const std::byte* from) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(bytes, 4), bytes),
+                          _mm256_set1_epi8(0x0f));
+}
+LH_AVX2_INLINE __m256i load_pairs(const std::byte* from) {
+  const __m256i bytes = _mm256_set1_epi64x(load_word<long long>(from));
+  return _mm256_and_si256(_mm256_srlv_epi64(bytes, shifts_of_pairs()), _mm256_set1_epi8(3));
+}
+/// 4 in each byte whose bit of 32 is set.
+LH_AVX2_INLINE __m256i load_third_bits(const std::byte* from) {
+  const __m256i spread = _mm256_shuffle_epi8(
+      _mm256_set1_epi32(load_word<int>(from)),
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+  const __m256i bit = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201u));
+  return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit),
+                          _mm256_set1_epi8(4));
+}
+/// 32 codes as signed bytes.
+template <CodecGrid kGrid>
+LH_AVX2_INLINE __m256i load_unit(const std::byte* from) {
+  if constexpr (kGrid.bits == 8) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
+  __m256i bits;
+  if constexpr (kGrid.bits >= 4) bits = load_nibbles(from);
+  if constexpr (kGrid.bits == 6) {
+    bits = _mm256_or_si256(bits, _mm256_slli_epi16(load_pairs(from + 16), 4));
+  }
+  if constexpr (kGrid.bits < 4) bits = load_pairs(from);
+  if constexpr (kGrid.bits == 3) bits = _mm256_or_si256(bits, load_third_bits(from + 8));
+  const __m256i sign = _mm256_set1_epi8(static_cast<char>(1 << (kGrid.bits - 1)));
+  return _mm256_sub_epi8(_mm256_xor_si256(bits, sign), sign);
+}
+
+/// Whole groups; the elements done.
+template <CodecGrid kGrid, class Rounded>
+LH_AVX2_INLINE std::size_t encode_groups(const float* x, std::size_t n, const std::byte* plane,
+                                         const Rounded& rounding, std::size_t first,
+                                         std::byte* codes) {
+  constexpr std::size_t kGroup = kLanes * kGrid.block;
   std::size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
-    const __m256 group_scales = _mm256_castsi256_ps(from_bf16(scales + 2 * (i / kQ8Block)));
-    alignas(32) std::array<float, kGroupBlocks> inverses;
-    _mm256_store_ps(inverses.data(), _mm256_div_ps(_mm256_set1_ps(1.0f), group_scales));
-    for (std::size_t b = 0; b < kGroupBlocks; ++b) {
-      const __m256 inverse = _mm256_set1_ps(inverses[b]);
-      const std::size_t at = i + b * kQ8Block;
-      auto* to = reinterpret_cast<__m256i*>(codes + at);
-      _mm256_storeu_si256(to, codes_of_32(x + at, inverse));
-      _mm256_storeu_si256(to + 1, codes_of_32(x + at + 32, inverse));
+    alignas(32) std::array<float, kLanes> inverses;
+    const __m256 group = _mm256_castsi256_ps(from_bf16(plane + 2 * (i / kGrid.block)));
+    _mm256_store_ps(inverses.data(), _mm256_mul_ps(_mm256_div_ps(_mm256_set1_ps(1.0f), group),
+                                                   _mm256_set1_ps(Rounded::kFactor)));
+    for (std::size_t k = i; k < i + kGroup; k += kUnit) {
+      const __m256 inverse = _mm256_set1_ps(inverses[(k - i) / kGrid.block]);
+      store_unit<kGrid>(codes_of_unit<kGrid>(x + k, inverse, rounding, first + k),
+                        codes + k * kGrid.bits / 8);
     }
   }
-  reference_q8().encode(x + i, n - i, scales + 2 * (i / kQ8Block), codes + i);
+  return i;
 }
 
-LH_AVX2 bool q8_decode(const std::byte* scales, const std::byte* codes, std::size_t n, float* x) {
-  __m256i forbidden = _mm256_setzero_si256();
+template <CodecGrid kGrid>
+LH_AVX2 void encode(const float* x, std::size_t n, const std::byte* plane, std::byte* codes) {
+  const std::size_t i = encode_groups<kGrid>(x, n, plane, Nearest{}, 0, codes);
+  reference<kGrid>().encode(x + i, n - i, plane + 2 * (i / kGrid.block),
+                            codes + i * kGrid.bits / 8);
+}
+
+template <CodecGrid kGrid>
+LH_AVX2 void encode_stochastic(const float* x, std::size_t n, const std::byte* plane,
+                               const NoiseKey& key, std::size_t first, std::byte* codes) {
+  const std::size_t i = encode_groups<kGrid>(x, n, plane, Stochastic{key}, first, codes);
+  reference<kGrid>().encode_stochastic(x + i, n - i, plane + 2 * (i / kGrid.block), key, first + i,
+                                       codes + i * kGrid.bits / 8);
+}
+
+LH_AVX2_INLINE void store_scaled(__m128i codes, __m256 scale, float* x) {
+  _mm256_storeu_ps(x, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)), scale));
+}
+
+template <CodecGrid kGrid>
+LH_AVX2 bool decode(const std::byte* plane, const std::byte* codes, std::size_t n, float* x) {
+  constexpr std::size_t kGroup = kLanes * kGrid.block;
+  const __m256i forbidden = _mm256_set1_epi8(static_cast<char>(-kGrid.largest - 1));
+  __m256i found = _mm256_setzero_si256();
   std::size_t i = 0;
-  for (; i + kQ8Block <= n; i += kQ8Block) {
-    const __m128i half =
-        _mm_cvtsi32_si128(static_cast<std::uint8_t>(scales[2 * (i / kQ8Block)]) |
-                          static_cast<std::uint8_t>(scales[2 * (i / kQ8Block) + 1]) << 8);
-    const __m256 scale = _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_broadcastw_epi16(half)), 16));
-    const auto* from = reinterpret_cast<const __m256i*>(codes + i);
-    const __m256i least = _mm256_set1_epi8(-128);
-    forbidden = _mm256_or_si256(
-        forbidden, _mm256_or_si256(_mm256_cmpeq_epi8(_mm256_loadu_si256(from), least),
-                                   _mm256_cmpeq_epi8(_mm256_loadu_si256(from + 1), least)));
-    for (std::size_t k = 0; k < kQ8Block; k += kLanes) {
-      const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + i + k));
-      const __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
-      _mm256_storeu_ps(x + i + k, _mm256_mul_ps(values, scale));
+  for (; i + kGroup <= n; i += kGroup) {
+    alignas(32) std::array<float, kLanes> group;
+    _mm256_store_ps(group.data(), _mm256_castsi256_ps(from_bf16(plane + 2 * (i / kGrid.block))));
+    for (std::size_t k = i; k < i + kGroup; k += kUnit) {
+      const __m256 scale = _mm256_set1_ps(group[(k - i) / kGrid.block]);
+      const __m256i unit = load_unit<kGrid>(codes + k * kGrid.bits / 8);
+      if constexpr (!kGrid.has_signed_scale) {
+        found = _mm256_or_si256(found, _mm256_cmpeq_epi8(unit, forbidden));
+      }
+      const __m128i low = _mm256_castsi256_si128(unit), high = _mm256_extracti128_si256(unit, 1);
+      store_scaled(low, scale, x + k);
+      store_scaled(_mm_unpackhi_epi64(low, low), scale, x + k + 8);
+      store_scaled(high, scale, x + k + 16);
+      store_scaled(_mm_unpackhi_epi64(high, high), scale, x + k + 24);
     }
   }
-  const bool rest = reference_q8().decode(scales + 2 * (i / kQ8Block), codes + i, n - i, x + i);
-  return rest && _mm256_testz_si256(forbidden, forbidden) != 0;
+  const bool rest = reference<kGrid>().decode(plane + 2 * (i / kGrid.block),
+                                              codes + i * kGrid.bits / 8, n - i, x + i);
+  return rest && _mm256_testz_si256(found, found) != 0;
 }
+
+// ---- rotation and history
+
+/// One level of the transform inside a register: `swapped` has each lane's partner, `minus` the
+/// sign bit where the partner is subtracted from. (a + b, a - b) is (a + b, a + -b) to the bit.
+LH_AVX2_INLINE __m256 butterfly(__m256 x, __m256 swapped, __m256i minus) {
+  return _mm256_add_ps(swapped, _mm256_xor_ps(x, _mm256_castsi256_ps(minus)));
+}
+LH_AVX2_INLINE __m256 transformed_8(__m256 x) {
+  constexpr int kMinus = static_cast<int>(0x80000000u);
+  const __m256i one = _mm256_setr_epi32(0, kMinus, 0, kMinus, 0, kMinus, 0, kMinus);
+  const __m256i two = _mm256_setr_epi32(0, 0, kMinus, kMinus, 0, 0, kMinus, kMinus);
+  const __m256i four = _mm256_setr_epi32(0, 0, 0, 0, kMinus, kMinus, kMinus, kMinus);
+  x = butterfly(x, _mm256_permute_ps(x, 0xb1), one);
+  x = butterfly(x, _mm256_permute_ps(x, 0x4e), two);
+  return butterfly(x, _mm256_permute2f128_ps(x, x, 0x01), four);
+}
+struct Rotated {
+  __m256 parts[8];
+};
+LH_AVX2_INLINE void transform(Rotated& y) {
+  for (__m256& part : y.parts) part = transformed_8(part);
+  for (int half = 1; half < 8; half *= 2) {
+    for (int p = 0; p < 8; ++p) {
+      if ((p & half) != 0) continue;
+      const __m256 a = y.parts[p], b = y.parts[p + half];
+      y.parts[p] = _mm256_add_ps(a, b);
+      y.parts[p + half] = _mm256_sub_ps(a, b);
+    }
+  }
+  for (__m256& part : y.parts) part = _mm256_mul_ps(part, _mm256_set1_ps(0.125f));
+}
+/// Changes the sign where a bit of `signs` from 8 part on is set.
+LH_AVX2_INLINE __m256 with_signs(__m256 x, std::uint64_t signs, int part) {
+  const __m256i bits = _mm256_set1_epi32(static_cast<int>((signs >> (8 * part)) & 0xff));
+  const __m256i placed = _mm256_sllv_epi32(bits, _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
+  const __m256i flip = _mm256_and_si256(placed, _mm256_set1_epi32(static_cast<int>(0x80000000u)));
+  return _mm256_xor_ps(x, _mm256_castsi256_ps(flip));
+}
+
+LH_AVX2 void rotate(const float* x, std::size_t n, std::uint64_t signs, float* y) {
+  std::size_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    Rotated block;
+    for (int p = 0; p < 8; ++p) {
+      block.parts[p] = with_signs(_mm256_loadu_ps(x + i + 8 * p), signs, p);
+    }
+    transform(block);
+    for (int p = 0; p < 8; ++p) _mm256_storeu_ps(y + i + 8 * p, block.parts[p]);
+  }
+  reference_kernels().rotate(x + i, n - i, signs, y + i);
+}
+
+LH_AVX2 void rotate_back(const float* y, std::size_t n, std::uint64_t signs, float* x) {
+  std::size_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    Rotated block;
+    for (int p = 0; p < 8; ++p) block.parts[p] = _mm256_loadu_ps(y + i + 8 * p);
+    transform(block);
+    for (int p = 0; p < 8; ++p) {
+      _mm256_storeu_ps(x + i + 8 * p, with_signs(block.parts[p], signs, p));
+    }
+  }
+  reference_kernels().rotate_back(y + i, n - i, signs, x + i);
+}
+
+LH_AVX2 void subtract_history(const float* x, const std::uint16_t* history, std::size_t n,
+                              float* d) {
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const __m256 base = _mm256_castsi256_ps(from_bf16(history + i));
+    _mm256_storeu_ps(d + i, _mm256_sub_ps(_mm256_loadu_ps(x + i), base));
+  }
+  reference_kernels().subtract_history(x + i, history + i, n - i, d + i);
+}
+
+/// The sum as bf16 in the low halves: to nearest even, what has no normal exponent to +0.
+LH_AVX2_INLINE __m256i rounded_sum(const float* y, const std::uint16_t* history) {
+  const __m256i sum = _mm256_castps_si256(
+      _mm256_add_ps(_mm256_castsi256_ps(from_bf16(history)), _mm256_loadu_ps(y)));
+  const __m256i exponent = _mm256_and_si256(sum, _mm256_set1_epi32(0x7f800000));
+  return _mm256_andnot_si256(_mm256_cmpeq_epi32(exponent, _mm256_setzero_si256()), to_bf16(sum));
+}
+
+LH_AVX2 std::uint32_t add_history(float* y, std::size_t n, std::uint16_t* history) {
+  __m256i largest = _mm256_setzero_si256();
+  std::size_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const __m256i low = rounded_sum(y + i, history + i);
+    const __m256i high = rounded_sum(y + i + kLanes, history + i + kLanes);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i), _mm256_slli_epi32(low, 16));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i + kLanes), _mm256_slli_epi32(high, 16));
+    const __m256i halves = low_halves(low, high);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(history + i), halves);
+    const __m256i magnitudes = _mm256_and_si256(halves, _mm256_set1_epi16(0x7fff));
+    largest = _mm256_max_epu16(largest, magnitudes);
+  }
+  return std::max(largest_half(largest),
+                  reference_kernels().add_history(y + i, n - i, history + i));
+}
+
+struct Maker {
+  template <CodecGrid kGrid>
+  constexpr BlockKernels operator()() const {
+    return {scales<kGrid>, encode<kGrid>, encode_stochastic<kGrid>,
+            decode<kGrid>, nullptr,       nullptr};
+  }
+};
 
 }  // namespace
 
 const CodecKernels* avx2_kernels() {
-  static const CodecKernels kernels = [] {
-    CodecKernels fast = reference_kernels();
-    fast.name = "avx2";
-    fast.magnitude_fp32 = magnitude_fp32;
-    fast.magnitude_16 = magnitude_16;
-    fast.bf16_encode = bf16_encode;
-    fast.bf16_decode = bf16_decode;
-    BlockKernels& q8 = fast.blocks[static_cast<std::size_t>(TensorCodec::kQ8)];
-    q8.scales = q8_scales;
-    q8.encode = q8_encode;
-    q8.decode = q8_decode;
-    return fast;
-  }();
-  static const bool is_here = __builtin_cpu_supports("avx2") != 0;
+  static constexpr CodecKernels kernels{
+      .name = "avx2",
+      .magnitude_fp32 = magnitude_fp32,
+      .magnitude_16 = magnitude_16,
+      .bf16_encode = bf16_encode,
+      .f16_encode = f16_encode,
+      .bf16_decode = bf16_decode,
+      .f16_decode = f16_decode,
+      .rotate = rotate,
+      .rotate_back = rotate_back,
+      .subtract_history = subtract_history,
+      .add_history = add_history,
+      .blocks = block_kernels(Maker{}),
+  };
+  static const bool is_here = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
   return is_here ? &kernels : nullptr;
 }
 
@@ -227,11 +545,3 @@ const CodecKernels* avx2_kernels() {
 }  // namespace longhaul
 
 #endif
-
-namespace longhaul {
-
-const CodecKernels* avx512_kernels() {
-  return nullptr;
-}
-
-}  // namespace longhaul

@@ -12,8 +12,10 @@
 namespace longhaul {
 
 /// The CRC of `bytes`; with `crc` of earlier bytes, the CRC of both in one piece:
-/// crc32c(b, crc32c(a)) == crc32c(a + b). Uses SSE4.2 where the processor has it.
+/// crc32c(b, crc32c(a)) == crc32c(a + b). Uses AVX-512 and VPCLMULQDQ where the processor has them.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
+/// The same values with SSE4.2 alone.
+std::uint32_t crc32c_words(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 /// The same values without special instructions.
 std::uint32_t crc32c_table(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 /// The CRC of a + b from crc32c(a), crc32c(b) and the length of b.

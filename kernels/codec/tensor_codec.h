@@ -109,6 +109,9 @@ class TensorEncoder {
   bool encode_in_one_pass();
   void write_codes(std::size_t count, const float* values);
   void take_up(std::size_t count, float* room);
+  void add_to_history_crc(std::size_t count);
+  const BlockKernels* fused() const;
+  void encode_stage(std::size_t count, float* room);
   void advance_checksum(std::size_t from);
   void write_header();
   void write_checksum();

@@ -149,10 +149,27 @@ void TensorEncoder::scan(std::size_t first, std::size_t count, const float* valu
   magnitude_ = std::max(magnitude_, largest);
 }
 
+/// The kernels that take a difference to the history in one pass, or null.
+const BlockKernels* TensorEncoder::fused() const {
+  const bool is_delta = header_.history && header_.history->kind == HistoryKind::kDelta;
+  const BlockKernels& block = kernels_->blocks[static_cast<std::size_t>(header_.codec)];
+  const bool is_possible = is_delta && !traits_->is_rotated &&
+                           asked_.rounding == Rounding::kNearest &&
+                           block.encode_difference != nullptr;
+  return is_possible ? &block : nullptr;
+}
+
 void TensorEncoder::scan_all() {
   const std::size_t n = header_.elements();
+  std::size_t first = 0;
+  if (const BlockKernels* block = fused()) {
+    const DifferenceDone done = block->difference_scales(floats(source_), history_.data(), n,
+                                                         asked_.rounding, scales_at(0));
+    first = done.elements;
+    magnitude_ = done.largest;
+  }
   alignas(64) float room[kStage];
-  for (std::size_t first = 0; first < n; first += kStage) {
+  for (; first < n; first += kStage) {
     const std::size_t count = std::min(n - first, kStage);
     scan(first, count, staged(first, count, room));
   }
@@ -197,7 +214,11 @@ void TensorEncoder::take_up(std::size_t count, float* room) {
   }
   if (header_.history->kind != HistoryKind::kDelta) std::fill_n(history, count, std::uint16_t{0});
   kernels_->add_history(room, count, history);
-  history_crc_ = crc32c(std::as_bytes(std::span(history, count)), history_crc_);
+  add_to_history_crc(count);
+}
+
+void TensorEncoder::add_to_history_crc(std::size_t count) {
+  history_crc_ = crc32c(std::as_bytes(history_.subspan(encoded_, count)), history_crc_);
 }
 
 void TensorEncoder::advance_checksum(std::size_t from) {
@@ -239,6 +260,22 @@ Result<TensorEncoder> TensorEncoder::begin(const TensorView& x, const EncodeOpti
   return encoder;
 }
 
+/// The next elements, at most kStage, and their history.
+void TensorEncoder::encode_stage(std::size_t count, float* room) {
+  if (const BlockKernels* block = fused()) {
+    const std::size_t done =
+        block->encode_difference(floats(source_) + encoded_, history_.data() + encoded_, count,
+                                 scales_at(encoded_), codes_at(encoded_));
+    add_to_history_crc(done);
+    encoded_ += done;
+    count -= done;
+  }
+  if (count == 0) return;
+  write_codes(count, staged(encoded_, count, room));
+  if (changes_history(header_.history)) take_up(count, room);
+  encoded_ += count;
+}
+
 void TensorEncoder::advance(std::size_t elements) {
   if (done()) return;
   const std::size_t left = header_.elements() - encoded_;
@@ -246,10 +283,7 @@ void TensorEncoder::advance(std::size_t elements) {
   const std::size_t end = encoded_ + std::min(elements, left);
   alignas(64) float room[kStage];
   for (std::size_t from = encoded_; encoded_ < end;) {
-    const std::size_t count = std::min(end - encoded_, kStage);
-    write_codes(count, staged(encoded_, count, room));
-    if (changes_history(header_.history)) take_up(count, room);
-    encoded_ += count;
+    encode_stage(std::min(end - encoded_, kStage), room);
     if (encoded_ == end || encoded_ - from >= kPiece) {
       advance_checksum(from);
       from = encoded_;

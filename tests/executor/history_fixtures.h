@@ -13,6 +13,7 @@
 #include "executor/history/history_store.h"
 #include "executor/storage/storage.h"
 #include "kernels/codec/crc32c.h"
+#include "kernels/codec/tensor_codec.h"
 
 namespace longhaul::fixtures {
 
@@ -44,7 +45,7 @@ inline void visit(HistoryStore& store, std::uint64_t sample, std::uint32_t step,
   const std::span<std::uint16_t> values = store.values(*history);
   std::iota(values.begin(), values.end(), fill);
   const std::uint32_t crc = crc32c(std::as_bytes(values));
-  store.end_change(change, {.hash = rolling_hash(base, crc),
+  store.end_change(change, {.hash = next_history_hash(base, crc),
                             .base = base,
                             .values_crc = crc,
                             .visits = visits + 1,

@@ -21,16 +21,6 @@ using fixtures::visit;
 
 const std::size_t kElements = fixtures::StoreShape{}.elements;
 
-TEST(RollingHash, names_every_value_that_went_into_it) {
-  const std::uint64_t first = rolling_hash(kNoHash, 7);
-  EXPECT_NE(first, kNoHash);
-  EXPECT_EQ(rolling_hash(kNoHash, 7), first);
-  EXPECT_NE(rolling_hash(kNoHash, 8), first);
-  // 7 then 8 is another history than 8 then 7, or than 8 alone.
-  EXPECT_NE(rolling_hash(first, 8), rolling_hash(rolling_hash(kNoHash, 8), 7));
-  EXPECT_NE(rolling_hash(first, 8), rolling_hash(kNoHash, 8));
-}
-
 TEST(HistoryStore, keeps_what_was_written_in_ram_and_on_disk) {
   SimStorage storage;
   HistoryStore store = open_store(storage, {.capacity = 5, .in_memory = 2});

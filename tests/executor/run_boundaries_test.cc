@@ -157,9 +157,10 @@ TEST(RunBoundaries, a_fast_link_gets_more_bits_both_ways) {
 
 TEST(CodecLadder, is_what_the_floor_allows_of_the_plans_kind) {
   Job job;
+  CodecUse use = CodecUse::kActivations;
   const auto names = [&](Codec planned) {
     std::string text;
-    for (const Codec codec : codec_ladder(job, planned)) {
+    for (const Codec codec : codec_ladder(job, use, planned)) {
       text += (text.empty() ? "" : " ") + std::string(name_of(codec));
     }
     return text;
@@ -172,6 +173,7 @@ TEST(CodecLadder, is_what_the_floor_allows_of_the_plans_kind) {
   EXPECT_EQ(names(Codec::kFp16), "none fp16 int8 int6 int4");
   job.activations = Codec::kNone;
   EXPECT_EQ(names(Codec::kNone), "none");
+  job.history.emplace();
   job.activations = Codec::kAqInt3;
   EXPECT_EQ(names(Codec::kAqInt4), "aq-int8 aq-int6 aq-int4 aq-int3");
 }
