@@ -122,8 +122,9 @@ Bytes boundary_message_bytes(Codec codec, const ModelShape& m, Precision precisi
   const double raw = element_bytes(precision);
   if (!has_history(codec)) return codec_bytes(codec, sequences * sequence, raw);
   const Codec written = visit == Visit::kFirst ? first_visit : without_history(codec);
-  const double frame = codec_bytes(written, sequence, raw).value() + kHistoryExtensionBytes;
-  return Bytes(sequences * kFrameAlignment * std::ceil(frame / kFrameAlignment));
+  constexpr double kAlignment = 64;  // of a frame, and the length of its extension
+  const double frame = codec_bytes(written, sequence, raw).value() + kAlignment;
+  return Bytes(sequences * kAlignment * std::ceil(frame / kAlignment));
 }
 
 double stage_parameters(const ModelShape& m, const StageShape& stage) {
