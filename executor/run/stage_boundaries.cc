@@ -90,10 +90,11 @@ Result<std::unique_ptr<StageBoundaries>> StageBoundaries::create(Context context
 std::vector<Codec> codec_ladder(const Job& job, CodecUse use, Codec planned) {
   std::vector<Codec> ladder;
   for (const Codec codec : kCodecs) {
-    // The others have as many bits as one that is there.
+    // The others have codes of as many bits as one that is there.
     const bool is_usual = codec != Codec::kFp16 && codec != Codec::kHadamard4 &&
                           has_history(codec) == has_history(planned) && is_auto(job, use) &&
-                          allows(job, use, codec) && bits_of(codec) != bits_of(planned);
+                          allows(job, use, codec) &&
+                          format_of(codec).code_bits != format_of(planned).code_bits;
     if (is_usual || codec == planned) ladder.push_back(codec);
   }
   return ladder;

@@ -171,6 +171,7 @@ TEST(CodecLadder, is_what_the_floor_allows_of_the_plans_kind) {
   EXPECT_EQ(names(Codec::kInt8), "none bf16 int8 int6 int4");
   EXPECT_EQ(names(Codec::kNone), "none bf16 int8 int6 int4");
   EXPECT_EQ(names(Codec::kFp16), "none fp16 int8 int6 int4");
+  EXPECT_EQ(names(Codec::kHadamard4), "none bf16 int8 int6 hadamard4");
   job.activations = Codec::kNone;
   EXPECT_EQ(names(Codec::kNone), "none");
   job.history.emplace();
