@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 
+#include "kernels/parallel.h"
 #include "tools/bench.h"
 #include "tools/bench_compression.h"
 #include "tools/compression_figures.h"
@@ -206,7 +207,10 @@ Result<Quality> quality(bool full, bool quick, int threads, const std::string& c
   fmt::print(stderr, "the pre-trained state, made once\n");
   {
     Progress progress("the Bible", study.tokens_per_step());
-    LH_TRY(study.pretrain(std::ref(progress)));
+    set_operation_threads(threads);  // there is one run alone; results are the same bits
+    const Result<void> done = study.pretrain(std::ref(progress));
+    set_operation_threads(1);
+    LH_TRY(done);
   }
   const std::vector<Subject> all = subjects(full);
   const std::uint64_t seeds = full && !quick ? kSeeds : 1;
