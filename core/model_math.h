@@ -67,8 +67,6 @@ enum class Visit { kFirst, kLater };
 Bytes boundary_message_bytes(Codec codec, const ModelShape& model, Precision precision,
                              double sequences, Visit visit = Visit::kLater,
                              Codec first_visit = Codec::kBf16);
-inline constexpr double kHistoryExtensionBytes = 64;
-inline constexpr double kFrameAlignment = 64;
 
 // ---- stages
 

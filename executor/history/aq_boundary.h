@@ -84,7 +84,7 @@ class AqBoundary final : public BoundaryFormat {
   Result<std::vector<std::byte>> resend(const BoundaryTensor& which, int sequence) override;
 
   /// What is sent from now on; with a history where there was one, without where there was none.
-  void set_codec(int peer, Op op, Codec codec);
+  void set_codec(int peer, Op op, Codec codec) override;
   Codec codec_of(Op op, int peer) const;
 
   /// Samples of the step to come: what lies on disk begins to be read.
