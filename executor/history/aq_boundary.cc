@@ -9,6 +9,7 @@
 
 #include "core/hash.h"
 #include "executor/history/aq_edge.h"
+#include "kernels/codec/codec_error.h"
 
 namespace longhaul {
 namespace {
@@ -83,6 +84,7 @@ Result<std::unique_ptr<AqBoundary>> AqBoundary::make(CodecBoundary direct,
              "a first visit is bf16 or int8");
     LH_CHECK(edge.steps_per_epoch > 0, "an epoch has steps");
     const TensorCodec deltas = tensor_codec(without_history(edge.codec));
+    LH_TRY(check_history_codec(deltas, Rounding::kNearest));
     LH_ASSIGN(HistoryStore store, HistoryStore::open(storage, edge.histories));
     boundary->edges_.push_back(
         std::make_unique<AqEdge>(AqEdge{.options = edge,

@@ -27,10 +27,9 @@ struct AqEdge {
   std::size_t elements() const { return store.elements(); }
 };
 
-/// Each frame of a message begins at a multiple of this.
-inline constexpr std::size_t kFrameAlignment = 64;
+/// Each frame of a message begins where its planes may, see boundary_message_bytes.
 constexpr std::size_t aligned_frame(std::size_t bytes) {
-  return (bytes + kFrameAlignment - 1) / kFrameAlignment * kFrameAlignment;
+  return (bytes + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
 }
 
 /// As BoundaryWriter, for one edge after another.

@@ -58,9 +58,8 @@ std::string history_file_name(int pipeline, int layers, HistoryEnd end) {
                      end == HistoryEnd::kSender ? "sender" : "receiver");
 }
 
-Result<CheckpointFile> write_histories(Storage& storage, const std::string& folder,
-                                       const std::string& name, std::uint64_t layout,
-                                       HistoryStore& store) {
+Result<void> write_histories(Storage& storage, const std::string& folder, const std::string& name,
+                             std::uint64_t layout, HistoryStore& store) {
   const std::vector<const History*> histories = store.by_last_visit();
   const std::size_t count = histories.size();
   Columns columns(count);
@@ -89,16 +88,18 @@ Result<CheckpointFile> write_histories(Storage& storage, const std::string& fold
       LH_TRY(writer.append(std::as_bytes(store.values(*history))));
     }
   }
-  LH_ASSIGN(const FileSummary summary, writer.commit());
-  return CheckpointFile{.name = name, .bytes = summary.bytes, .hash = summary.hash};
+  LH_TRY(writer.commit());
+  return {};
 }
 
 Result<std::size_t> read_histories(Storage& storage, const std::string& folder,
-                                   const CheckpointFile& file, std::uint64_t layout,
+                                   const std::string& name, std::uint64_t layout,
                                    HistoryStore& store) {
   LH_CHECK(store.size() == 0, "a store is filled before it is used");
-  LH_TRY(verify_file(storage, folder, file));
-  LH_ASSIGN(SafetensorsReader reader, SafetensorsReader::open(storage, folder + "/" + file.name));
+  const std::string path = folder + "/" + name;
+  LH_ASSIGN(const EntryKind kind, storage.kind(path));
+  if (kind == EntryKind::kAbsent) return 0;
+  LH_ASSIGN(SafetensorsReader reader, SafetensorsReader::open(storage, path));
   const StoredTensor* const values = reader.find(kValues);
   const auto written = reader.metadata().find(kLayout);
   const bool is_ours = written != reader.metadata().end() && written->second == text_of(layout) &&

@@ -1,5 +1,5 @@
-// Histories in a checkpoint, when the job asks for them: one safetensors file for each end of each
-// boundary that has some, content-hashed like the files of the layers. Calls block; one thread.
+// Histories beside a checkpoint, when the job asks for them: one safetensors file for each end of
+// each boundary that has some, on the disk of the node that has that end. Calls block; one thread.
 //
 //   history-0-layer-0012-sender.safetensors   of pipeline 0, what comes out of the first 12 layers
 //
@@ -7,10 +7,12 @@
 //   values BF16 [N, E]                 all in the order of the last visits, see history_store.h
 //   metadata: layout, 16 hexadecimal digits
 //
-// A resumed run needs none of it: what is missing, damaged or of another layout is left out, and
-// the codec heals (aq_boundary.h). So the two ends of a boundary need not agree either.
+// They are no part of the checkpoint: they are many times as large as weights, and a resumed run
+// needs none of them. What is missing, rotten or of another layout is left out, and the codec heals
+// (aq_boundary.h). Values are checked against their CRC, and a wrong name of a history is found out
+// by its first delta, so the file has no hash of its own.
 //
-// Histories follow from training data, which can in part be told from them: such a checkpoint is as
+// Histories follow from training data, which can in part be told from them: they are as
 // confidential as the data.
 #pragma once
 
@@ -19,7 +21,6 @@
 #include <string>
 
 #include "core/result.h"
-#include "executor/checkpoint/layer_files.h"
 #include "executor/history/history_store.h"
 #include "executor/storage/storage.h"
 
@@ -30,14 +31,13 @@ enum class HistoryEnd { kSender, kReceiver };
 std::string history_file_name(int pipeline, int layers, HistoryEnd end);
 
 /// Writes what the store has into `folder` (made when absent), durably.
-Result<CheckpointFile> write_histories(Storage& storage, const std::string& folder,
-                                       const std::string& name, std::uint64_t layout,
-                                       HistoryStore& store);
+Result<void> write_histories(Storage& storage, const std::string& folder, const std::string& name,
+                             std::uint64_t layout, HistoryStore& store);
 
-/// Fills an empty store from `file`, checked first; of more than it holds those visited last.
-/// Answers how many there are now: none of another layout or size.
+/// Fills an empty store from such a file, if it is there; of more than it holds those visited last.
+/// Answers how many there are now: none of another layout or size. Error: no file of histories.
 Result<std::size_t> read_histories(Storage& storage, const std::string& folder,
-                                   const CheckpointFile& file, std::uint64_t layout,
+                                   const std::string& name, std::uint64_t layout,
                                    HistoryStore& store);
 
 }  // namespace longhaul

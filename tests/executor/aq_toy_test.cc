@@ -132,9 +132,7 @@ class Link {
   std::unique_ptr<AqBoundary> make(int peer) {
     const auto direct = [](Codec codec) { return has_history(codec) ? Codec::kInt8 : codec; };
     CodecBoundary codecs(std::vector<Codec>(2, direct(setting_.forward)));
-    if (setting_.backward != Codec::kNone) {
-      codecs.set_codec(peer, Op::kSendGradient, setting_.backward);
-    }
+    codecs.set_gradients(peer, setting_.backward);
     std::vector<AqBoundary::Edge> edges;
     if (has_history(setting_.forward)) {
       edges.push_back(

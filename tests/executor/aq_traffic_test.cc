@@ -92,12 +92,11 @@ class Traffic {
  private:
   void resume(AqEnd& end, HistoryEnd which, bool is_kept) {
     SimStorage disk;
-    const auto file = write_histories(disk, "/checkpoint", history_file_name(0, 1, which),
-                                      fixtures::kAqLayout, end.store());
-    ASSERT_TRUE(file);
+    const std::string name = history_file_name(0, 1, which);
+    ASSERT_TRUE(write_histories(disk, "/checkpoint", name, fixtures::kAqLayout, end.store()));
     end.restart();
     if (!is_kept) return;
-    EXPECT_EQ(read_histories(disk, "/checkpoint", *file, fixtures::kAqLayout, end.store()),
+    EXPECT_EQ(read_histories(disk, "/checkpoint", name, fixtures::kAqLayout, end.store()),
               kSequences);
   }
 

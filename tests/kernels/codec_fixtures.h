@@ -83,6 +83,27 @@ inline std::vector<float> tensor_of(const Family& family, std::size_t n) {
   return x;
 }
 
+/// Gaussian numbers (Box and Muller, 1958).
+inline std::vector<float> gauss(std::size_t n, std::uint64_t seed) {
+  Rng rng("gauss", seed);
+  std::vector<float> x(n);
+  for (float& value : x) {
+    const double radius = std::sqrt(-2 * std::log(1 - rng.uniform()));
+    value = static_cast<float>(radius * std::cos(6.283185307179586 * rng.uniform()));
+  }
+  return x;
+}
+
+/// ||a - b|| / ||a||
+inline double relative_distance(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    size += std::pow(static_cast<double>(a[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
 /// The frame of x, as long as it is.
 inline ByteVector encode(std::span<const float> x, TensorCodec codec,
                          const CodecKernels& kernels = best_kernels(),

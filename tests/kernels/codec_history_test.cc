@@ -14,18 +14,10 @@ namespace longhaul {
 namespace {
 
 using fixtures::ByteVector;
+using fixtures::gauss;
+using fixtures::relative_distance;
 using fixtures::Sizes;
 using History = std::vector<std::uint16_t>;
-
-std::vector<float> gauss(std::size_t n, std::uint64_t seed) {
-  Rng rng("gauss", seed);
-  std::vector<float> x(n);
-  for (float& value : x) {
-    const double radius = std::sqrt(-2 * std::log(1 - rng.uniform()));
-    value = static_cast<float>(radius * std::cos(6.283185307179586 * rng.uniform()));
-  }
-  return x;
-}
 
 EncodeOptions options_of(HistoryKind kind, TensorCodec codec,
                          Rounding rounding = Rounding::kNearest) {
@@ -73,15 +65,6 @@ std::vector<float> floats_of(const History& history) {
     y[i] = std::bit_cast<float>(std::uint32_t{history[i]} << 16);
   }
   return y;
-}
-
-double relative_distance(std::span<const float> a, std::span<const float> b) {
-  double difference = 0, size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    size += std::pow(static_cast<double>(a[i]), 2);
-  }
-  return std::sqrt(difference / size);
 }
 
 TEST(CodecHistory, both_ends_remember_the_same_for_every_codec_kernel_and_piece) {

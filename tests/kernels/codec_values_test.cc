@@ -51,17 +51,18 @@ TEST(CodecKernels, fast_frames_are_the_reference_frames) {
 
 TEST(CodecKernels, a_tensor_at_any_address_gives_the_same_frame) {
   const std::vector<float> x = fixtures::tensor_of(fixtures::kFamilies[1], 1500);
-  for (std::size_t from = 0; from < 9; ++from) {
-    const std::span<const float> part(x.data() + from, 1400);
-    // The frame too lies at an odd address.
-    ByteVector buffer(1 + tensor_frame_capacity(TensorCodec::kQ8, Precision::kFp32, 1400));
-    const std::span<std::byte> frame = std::span(buffer).subspan(1);
-    const auto bytes =
-        encode_tensor(flat_view(part), {.codec = TensorCodec::kQ8, .step = 3}, frame);
-    ASSERT_TRUE(bytes);
-    const ByteVector expected = fixtures::encode(part, TensorCodec::kQ8, reference_kernels());
-    EXPECT_EQ(ByteVector(frame.begin(), frame.begin() + static_cast<int>(*bytes)), expected);
-    EXPECT_EQ(fixtures::decode(frame.first(*bytes), 1400), fixtures::decode(expected, 1400));
+  for (const TensorCodec codec : kTensorCodecs) {
+    for (std::size_t from = 0; from < 9; ++from) {
+      const std::span<const float> part(x.data() + from, 1400);
+      // The frame too lies at an odd address.
+      ByteVector buffer(1 + tensor_frame_capacity(codec, Precision::kFp32, 1400));
+      const std::span<std::byte> frame = std::span(buffer).subspan(1);
+      const auto bytes = encode_tensor(flat_view(part), {.codec = codec, .step = 3}, frame);
+      ASSERT_TRUE(bytes);
+      const ByteVector expected = fixtures::encode(part, codec, reference_kernels());
+      EXPECT_EQ(ByteVector(frame.begin(), frame.begin() + static_cast<int>(*bytes)), expected);
+      EXPECT_EQ(fixtures::decode(frame.first(*bytes), 1400), fixtures::decode(expected, 1400));
+    }
   }
 }
 
