@@ -193,7 +193,7 @@ TEST(Cli, histories_and_the_first_epoch_are_shown) {
                       "[3, 2, 1]", "[2, 1]"));
   const RunResult shown = run_longhaul({"simulate", "plan.yaml"}, folder.path());
   EXPECT_TRUE(
-      shown.out.contains("its samples have no history yet and travel as int8\n"
+      shown.out.contains("its samples have no history yet and travel as int8\n\n"
                          "histories at each end of a boundary, 64 KiB a sample\n"
                          "  boundary      count  samples  kept  memory  disk\n"
                          "  delft - riga      2       24    16   1 MiB   0 B\n"))
