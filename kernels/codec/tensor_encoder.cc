@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "kernels/codec/codec_pieces.h"
@@ -22,6 +23,11 @@ std::uint32_t infinity_of(Precision type) {
 const float* floats(const std::byte* at) {
   return reinterpret_cast<const float*>(at);
 }
+
+/// Of numbers below 2^125 a history stays finite: a code is off by at most half of the largest
+/// difference, so |m'| <= 2^125 + (2^125 + |m|) / 2, which |m| <= 3 x 2^125 satisfies; and the
+/// difference stays below 2^127.
+constexpr std::uint32_t kHistorySourceLimit = std::bit_cast<std::uint32_t>(0x1p125f);
 
 }  // namespace
 
@@ -161,24 +167,33 @@ const BlockKernels* TensorEncoder::fused() const {
 
 void TensorEncoder::scan_all() {
   const std::size_t n = header_.elements();
-  std::size_t first = 0;
-  if (const BlockKernels* block = fused()) {
-    const DifferenceDone done = block->difference_scales(floats(source_), history_.data(), n,
-                                                         asked_.rounding, scales_at(0));
-    first = done.elements;
-    magnitude_ = done.largest;
-  }
+  const BlockKernels* block = fused();
   alignas(64) float room[kStage];
-  for (; first < n; first += kStage) {
+  for (std::size_t first = 0; first < n;) {
     const std::size_t count = std::min(n - first, kStage);
-    scan(first, count, staged(first, count, room));
+    if (asked_.history && asked_.history->kind <= HistoryKind::kDelta) {
+      const std::uint32_t largest = kernels_->magnitude_fp32(floats(source_) + first, count);
+      source_magnitude_ = std::max(source_magnitude_, largest);
+    }
+    DifferenceDone done;
+    if (block != nullptr) {
+      done = block->difference_scales(floats(source_) + first, history_.data() + first, count,
+                                      asked_.rounding, scales_at(first));
+      magnitude_ = std::max(magnitude_, done.largest);
+      first += done.elements;
+    }
+    if (const std::size_t rest = count - done.elements; rest > 0) {
+      scan(first, rest, staged(first, rest, room));
+      first += rest;
+    }
   }
 }
 
 /// Whether everything scanned so far can be written in the codec at hand.
 bool TensorEncoder::is_packable() const {
   const bool is_finite = magnitude_ < infinity_of(header_.source);
-  return magnitude_ < traits_->magnitude_limit && (is_finite || !header_.history);
+  return magnitude_ < traits_->magnitude_limit && (is_finite || !header_.history) &&
+         source_magnitude_ < kHistorySourceLimit;
 }
 
 /// Codes of the next elements.
