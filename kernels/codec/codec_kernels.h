@@ -23,7 +23,8 @@ namespace longhaul {
 
 struct DifferenceDone {
   std::size_t elements = 0;
-  std::uint32_t largest = 0;  // of their differences
+  std::uint32_t largest = 0;         // magnitude of their differences
+  std::uint32_t source_largest = 0;  // and of x
 };
 
 struct BlockKernels {

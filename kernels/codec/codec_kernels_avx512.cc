@@ -130,7 +130,8 @@ LH_AVX512 std::uint32_t f16_decode(const std::byte* codes, std::size_t n, float*
 
 // ---- scales
 
-/// Where numbers come from: a tensor, or its difference to a history.
+/// Where numbers come from: a tensor, or its difference to a history, with the largest magnitude of
+/// the tensor found on the way (doubled bits, without the sign).
 struct Plain {
   const float* x;
   LH_AVX512_INLINE __m512 load(std::size_t i) const { return _mm512_loadu_ps(x + i); }
@@ -138,8 +139,11 @@ struct Plain {
 struct Difference {
   const float* x;
   const std::uint16_t* history;
-  LH_AVX512_INLINE __m512 load(std::size_t i) const {
-    return _mm512_sub_ps(_mm512_loadu_ps(x + i), from_bf16(history + i));
+  __m512i largest;
+  LH_AVX512_INLINE __m512 load(std::size_t i) {
+    const __m512i bits = load_bits(x + i);
+    largest = _mm512_max_epu32(largest, _mm512_add_epi32(bits, bits));
+    return _mm512_sub_ps(_mm512_castsi512_ps(bits), from_bf16(history + i));
   }
 };
 
@@ -154,7 +158,7 @@ LH_AVX512_INLINE __m512i order_key(__m512 x) {
 
 /// Largest key of each lane over a block.
 template <CodecGrid kGrid, class Source>
-LH_AVX512_INLINE __m512i block_keys(const Source& x, std::size_t i) {
+LH_AVX512_INLINE __m512i block_keys(Source& x, std::size_t i) {
   __m512i a = order_key<kGrid>(x.load(i));
   __m512i b = order_key<kGrid>(x.load(i + kLanes));
   if constexpr (kGrid.block == 64) {
@@ -165,7 +169,7 @@ LH_AVX512_INLINE __m512i block_keys(const Source& x, std::size_t i) {
 }
 /// Four blocks' lanes reduced to [block 0, 1, 2, 3], once for each 128 bits.
 template <CodecGrid kGrid, class Source>
-LH_AVX512_INLINE __m512i reduce_four(const Source& x, std::size_t i) {
+LH_AVX512_INLINE __m512i reduce_four(Source& x, std::size_t i) {
   const __m512i k0 = block_keys<kGrid>(x, i), k1 = block_keys<kGrid>(x, i + kGrid.block);
   const __m512i k2 = block_keys<kGrid>(x, i + 2 * kGrid.block);
   const __m512i k3 = block_keys<kGrid>(x, i + 3 * kGrid.block);
@@ -180,7 +184,7 @@ LH_AVX512_INLINE __m512i max_of_quarters(__m512i a, __m512i b) {
 
 /// Of whole groups.
 template <CodecGrid kGrid, class Source>
-LH_AVX512_INLINE DifferenceDone scale_groups(const Source& x, std::size_t n, Rounding rounding,
+LH_AVX512_INLINE DifferenceDone scale_groups(Source& x, std::size_t n, Rounding rounding,
                                              std::byte* plane) {
   constexpr std::size_t kQuarter = 4 * kGrid.block;
   const bool is_nearest = rounding == Rounding::kNearest;
@@ -206,19 +210,24 @@ LH_AVX512_INLINE DifferenceDone scale_groups(const Source& x, std::size_t n, Rou
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + 2 * (i / kGrid.block)),
                         _mm512_cvtepi32_epi16(scale));
   }
-  return {i, _mm512_reduce_max_epu32(largest)};
+  return {.elements = i, .largest = _mm512_reduce_max_epu32(largest)};
 }
 
 template <CodecGrid kGrid>
 LH_AVX512 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding, std::byte* plane) {
-  const auto [i, largest] = scale_groups<kGrid>(Plain{x}, n, rounding, plane);
-  return std::max(largest,
+  Plain source{x};
+  const DifferenceDone done = scale_groups<kGrid>(source, n, rounding, plane);
+  const std::size_t i = done.elements;
+  return std::max(done.largest,
                   reference<kGrid>().scales(x + i, n - i, rounding, plane + 2 * (i / kGrid.block)));
 }
 template <CodecGrid kGrid>
 LH_AVX512 DifferenceDone difference_scales(const float* x, const std::uint16_t* history,
                                            std::size_t n, Rounding rounding, std::byte* plane) {
-  return scale_groups<kGrid>(Difference{x, history}, n, rounding, plane);
+  Difference source{x, history, _mm512_setzero_si512()};
+  DifferenceDone done = scale_groups<kGrid>(source, n, rounding, plane);
+  done.source_largest = _mm512_reduce_max_epu32(source.largest) >> 1;
+  return done;
 }
 
 // ---- codes

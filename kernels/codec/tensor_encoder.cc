@@ -167,25 +167,23 @@ const BlockKernels* TensorEncoder::fused() const {
 
 void TensorEncoder::scan_all() {
   const std::size_t n = header_.elements();
-  const BlockKernels* block = fused();
+  std::size_t first = 0;
+  if (const BlockKernels* block = fused()) {
+    const DifferenceDone done = block->difference_scales(floats(source_), history_.data(), n,
+                                                         asked_.rounding, scales_at(0));
+    first = done.elements;
+    magnitude_ = done.largest;
+    source_magnitude_ = done.source_largest;
+  }
+  const bool is_remembered = asked_.history && asked_.history->kind <= HistoryKind::kDelta;
   alignas(64) float room[kStage];
-  for (std::size_t first = 0; first < n;) {
+  for (; first < n; first += kStage) {
     const std::size_t count = std::min(n - first, kStage);
-    if (asked_.history && asked_.history->kind <= HistoryKind::kDelta) {
+    if (is_remembered) {
       const std::uint32_t largest = kernels_->magnitude_fp32(floats(source_) + first, count);
       source_magnitude_ = std::max(source_magnitude_, largest);
     }
-    DifferenceDone done;
-    if (block != nullptr) {
-      done = block->difference_scales(floats(source_) + first, history_.data() + first, count,
-                                      asked_.rounding, scales_at(first));
-      magnitude_ = std::max(magnitude_, done.largest);
-      first += done.elements;
-    }
-    if (const std::size_t rest = count - done.elements; rest > 0) {
-      scan(first, rest, staged(first, rest, room));
-      first += rest;
-    }
+    scan(first, count, staged(first, count, room));
   }
 }
 
