@@ -200,8 +200,7 @@ bool Cursor::boolean(bool fallback) const {
   return fallback;
 }
 
-std::size_t Cursor::choice(std::initializer_list<std::string_view> choices,
-                           std::size_t fallback) const {
+std::size_t Cursor::choice(std::span<const std::string_view> choices, std::size_t fallback) const {
   const std::string wanted = "one of " + list_text(choices);
   const ConfigNode* const node = scalar_or_error(wanted, "");
   if (node == nullptr) return fallback;

@@ -26,6 +26,7 @@
 #include <initializer_list>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -79,8 +80,11 @@ class Cursor {
   double number(NumberRange range = {}, double fallback = 0) const;
   bool boolean(bool fallback = false) const;
   /// One of `choices`; the error lists them. Answers the index into `choices`.
+  std::size_t choice(std::span<const std::string_view> choices, std::size_t fallback = 0) const;
   std::size_t choice(std::initializer_list<std::string_view> choices,
-                     std::size_t fallback = 0) const;
+                     std::size_t fallback = 0) const {
+    return choice(std::span(choices.begin(), choices.size()), fallback);
+  }
   Seconds duration(Seconds fallback = {}) const;                 // `48 ms`, >= 0
   Bytes size(Bytes fallback = {}) const;                         // `16 GiB`, >= 0
   BytesPerSecond rate(BytesPerSecond fallback = {}) const;       // `0.6 Gbit/s`, > 0

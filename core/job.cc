@@ -2,7 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 
 #include "core/config_cursor.h"
@@ -21,6 +24,7 @@ constexpr std::int64_t kMaxSteps = (1 << 28) - 1;  // steps are 28 bits on the w
 constexpr double kMaxRate = 1000;  // of learning and decay: beyond all use, well inside fp32
 constexpr std::int64_t kMaxValidationSequences = 1 << 30;
 constexpr int kMaxCheckpointsKept = 1000;
+constexpr std::int64_t kMaxSamples = std::int64_t{1} << 40;
 
 int positive(const Cursor& cursor, std::int64_t max, int fallback = 1) {
   return static_cast<int>(cursor.integer({.min = 1, .max = max}, fallback));
@@ -109,7 +113,102 @@ ModelShape read_model(const Cursor& at) {
   return model;
 }
 
-constexpr Codec kCodecs[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
+CodecUse use_of(std::string_view key) {
+  if (key == "activations") return CodecUse::kActivations;
+  return key == "gradients" ? CodecUse::kGradients : CodecUse::kActivationGradients;
+}
+
+/// What stands in `compression` under `key`; nothing where it is auto or refused.
+std::optional<Codec> read_codec(const Cursor& at, std::string_view key, bool& is_auto) {
+  const std::string name = at.is_scalar() ? at.text() : "";
+  const CodecUse use = use_of(key);
+  is_auto = name == "auto";
+  if (is_auto) return std::nullopt;
+  if (name.ends_with("ternary")) {
+    at.fail("a ternary quantiser loses 72 % of what it writes, more than a history makes up for",
+            "use `aq-int2`, whose levels are finer");
+    return std::nullopt;
+  }
+  if (const auto codec = codec_named(name); codec && unfit_reason(*codec, use) != nullptr) {
+    const std::string_view direct = name_of(without_history(*codec));
+    at.fail(fmt::format("`{}` cannot be a codec of {}: {}", name, key, unfit_reason(*codec, use)),
+            has_history(*codec) ? fmt::format("use `{}`", direct)
+                                : fmt::format("use `aq-{}` if the run sees its samples again, or "
+                                              "`hadamard4`",
+                                              name));
+    return std::nullopt;
+  }
+  std::vector<Codec> codecs;
+  std::vector<std::string_view> names;
+  for (const Codec codec : kCodecs) {
+    if (unfit_reason(codec, use) != nullptr) continue;
+    codecs.push_back(codec);
+    names.push_back(name_of(codec));
+  }
+  names.emplace_back("auto");
+  return codecs[at.choice(names)];
+}
+
+constexpr int kMaxBits = 32;  // of an element: codec none
+
+/// Bits that a codec which a plan chooses has at least.
+int read_floor(const Cursor& at) {
+  const std::string text = at.is_scalar() ? at.text() : "";
+  if (text == "lossless") return kMaxBits;
+  if (const auto codec = codec_named(text)) return format_of(*codec).code_bits;
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view unit = std::string_view(text).substr(digits);
+  int bits = 0;
+  std::from_chars(text.data(), text.data() + digits, bits);
+  if ((unit == " bits" || unit == "bits") && bits >= 2 && bits <= kMaxBits) return bits;
+  at.fail(
+      fmt::format("`compression.floor` is from `2 bits` to `32 bits`, `lossless` or the name of "
+                  "a codec{}",
+                  text.empty() ? "" : fmt::format(": found `{}`", text)),
+      digits == text.size() && digits > 0 ? fmt::format("write `{} bits`", text)
+                                          : "write for example `floor: 4 bits`");
+  return format_of(Codec::kBf16).code_bits;
+}
+
+/// The coarsest codec that a plan may choose.
+Codec coarsest(CodecUse use, int floor_bits, bool has_histories) {
+  constexpr int kDirectBits = 4;  // fewer need a history, or error feedback and somebody's will
+  Codec last = Codec::kNone;
+  for (const Codec codec : kCodecs) {
+    if (has_history(codec) ? !has_histories || use != CodecUse::kActivations ||
+                                 format_of(codec).code_bits > kDirectBits
+                           : format_of(codec).code_bits < kDirectBits) {
+      continue;
+    }
+    // Of 4 bits, with a history rather than without.
+    const bool is_worse = has_history(last) && !has_history(codec);
+    if (format_of(codec).code_bits >= floor_bits && codec != Codec::kFp16 && !is_worse)
+      last = codec;
+  }
+  return last;
+}
+
+HistorySettings read_history(const Cursor& at) {
+  HistorySettings history;
+  history.memory = at.optional("memory").size(history.memory);
+  history.disk = at.optional("disk").size(history.disk);
+  if (history.memory + history.disk == Bytes(0)) {
+    at.fail("a history of 0 bytes of memory and of disk keeps nothing",
+            "leave one of `memory` and `disk` above 0, or name a codec without `aq-`");
+  }
+  constexpr Codec firsts[] = {Codec::kBf16, Codec::kInt8};
+  history.first_visit = firsts[at.optional("first").choice({"bf16", "int8"})];
+  history.in_checkpoints = at.optional("checkpoint").boolean(false);
+  history.samples = at.optional("samples").integer({.min = 1, .max = kMaxSamples}, 0);
+  return history;
+}
+
+/// Whether the run certainly ends before it sees a sample again.
+bool is_one_epoch(const Job& job, const HistorySettings& history) {
+  if (history.samples == 0 || !job.training) return false;
+  return job.training->steps * static_cast<std::uint64_t>(job.global_batch) <=
+         static_cast<std::uint64_t>(history.samples);
+}
 
 Recompute read_recompute(const Cursor& at) {
   constexpr Recompute choices[] = {Recompute::kNo, Recompute::kYes, Recompute::kAuto,
@@ -119,18 +218,35 @@ Recompute read_recompute(const Cursor& at) {
 
 void read_compression(const Cursor& at, Job& job) {
   const Cursor floor_at = at.optional("floor");
-  const Codec floor = kCodecs[floor_at.choice({"none", "bf16", "int8"}, 1)];
-  const auto read = [floor](const Cursor& codec_at, Codec& codec, bool& is_auto) {
-    const std::size_t chosen = codec_at.choice({"none", "bf16", "int8", "auto"});
-    is_auto = chosen == std::size(kCodecs);
-    codec = is_auto ? floor : kCodecs[chosen];
+  const int floor = floor_at.present() ? read_floor(floor_at) : format_of(Codec::kBf16).code_bits;
+  const Cursor history_at = at.optional("history");
+  std::optional<HistorySettings> history;
+  if (history_at.present()) history = read_history(history_at);
+  const bool comes_back = history && !is_one_epoch(job, *history);
+  const auto read = [&](std::string_view key, bool& is_auto) {
+    const Cursor codec_at = at.optional(key);
+    std::optional<Codec> codec;
+    if (codec_at.present()) codec = read_codec(codec_at, key, is_auto);
+    return is_auto ? coarsest(use_of(key), floor, comes_back) : codec;
   };
-  read(at.optional("activations"), job.activations, job.activations_auto);
-  read(at.optional("gradients"), job.gradients, job.gradients_auto);
-  if (floor_at.present() && !job.activations_auto && !job.gradients_auto) {
+  job.activations = read("activations", job.activations_auto).value_or(Codec::kNone);
+  job.activation_gradients = read("activation_gradients", job.activation_gradients_auto);
+  job.gradients = read("gradients", job.gradients_auto).value_or(Codec::kNone);
+  const bool any_auto = job.activations_auto || job.activation_gradients_auto || job.gradients_auto;
+  if (floor_at.present() && !any_auto) {
     floor_at.fail("a floor is for codecs that the plan chooses",
                   "write `activations: auto` or `gradients: auto`, or leave `floor` out");
   }
+  const bool may_have_history =
+      has_history(job.activations) ||
+      (job.activations_auto && has_history(coarsest(CodecUse::kActivations, floor, true)));
+  if (history && !may_have_history) {
+    history_at.fail("no codec here keeps a history",
+                    "name one of aq-int2 to aq-int8 in `activations`, or `auto` with a floor of 4 "
+                    "bits or less; or leave `history` out");
+  }
+  if (may_have_history) job.history = history;
+  if (has_history(job.activations) && !history) job.history.emplace();
 }
 
 std::uint64_t steps_or_never(const Cursor& at) {
@@ -250,10 +366,10 @@ Result<Job> read_job(ConfigFile file) {
   constexpr Precision precisions[] = {Precision::kFp32, Precision::kFp16, Precision::kBf16};
   job.precision = precisions[root.key("precision").choice({"fp32", "fp16", "bf16"})];
   job.recompute = read_recompute(root.optional("recompute"));
-  const Cursor compression = root.optional("compression");
-  if (compression.present()) read_compression(compression, job);
   const Cursor training = root.optional("training");
   if (training.present()) job.training = read_training(training);
+  const Cursor compression = root.optional("compression");
+  if (compression.present()) read_compression(compression, job);
   refuse_dropout(root);
   LH_TRY(file.finish());
   return job;
@@ -265,16 +381,38 @@ std::string_view name_of(ModelFamily family) {
   return family == ModelFamily::kGpt2 ? "gpt2" : "llama";
 }
 
-std::string_view name_of(Codec codec) {
-  switch (codec) {
-    case Codec::kNone:
-      return "none";
-    case Codec::kBf16:
-      return "bf16";
-    case Codec::kInt8:
-      return "int8";
+Codec own_codec(const Job& job, CodecUse use) {
+  if (use == CodecUse::kGradients) return job.gradients;
+  if (use == CodecUse::kActivations) return job.activations;
+  return job.activation_gradients.value_or(usual_beside(job.activations));
+}
+
+bool is_auto(const Job& job, CodecUse use) {
+  if (use == CodecUse::kGradients) return job.gradients_auto;
+  if (use == CodecUse::kActivations) return job.activations_auto;
+  return job.activation_gradients ? job.activation_gradients_auto : job.activations_auto;
+}
+
+bool allows(const Job& job, CodecUse use, Codec codec) {
+  const Codec own = own_codec(job, use);
+  if (codec == own) return true;
+  if (!is_auto(job, use) || unfit_reason(codec, use) != nullptr) return false;
+  if (has_history(codec) && !job.history) return false;
+  return format_of(codec).code_bits >= format_of(own).code_bits;
+}
+
+std::vector<Codec> codecs_to_try(const Job& job, CodecUse use) {
+  constexpr int kDirectBits = 6;
+  const Codec own = own_codec(job, use);
+  std::vector<Codec> codecs;
+  for (const Codec codec : kCodecs) {
+    if (codec == own) break;
+    if (!allows(job, use, codec) || codec == Codec::kFp16) continue;
+    const bool is_direct = format_of(codec).code_bits >= kDirectBits || !has_history(own);
+    if (has_history(codec) != is_direct) codecs.push_back(codec);
   }
-  return "?";
+  codecs.push_back(own);
+  return codecs;
 }
 
 std::string_view name_of(RateDecay decay) {

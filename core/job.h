@@ -8,7 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "core/codec.h"
 #include "core/result.h"
 #include "core/topology.h"
 #include "core/units.h"
@@ -48,14 +50,6 @@ struct ModelShape {
   bool operator==(const ModelShape&) const = default;
 };
 
-/// How a tensor is written on the wire, the finest first.
-enum class Codec {
-  kNone,  // as it is computed: compute type for boundary tensors, fp32 for gradients
-  kBf16,  // 2 bytes an element
-  kInt8,  // 1 byte an element and a bf16 scale for every 64 elements
-};
-std::string_view name_of(Codec codec);
-
 /// Whether stages keep only their inputs and run forwards again before backwards.
 enum class Recompute {
   kNo,
@@ -93,6 +87,17 @@ struct Training {
   int checkpoints_kept = 2;
 };
 
+/// Where the AQ codecs keep what each sample's activations were (executor/history). A worker has so
+/// much for all of its stage's boundaries together.
+struct HistorySettings {
+  Bytes memory = gibibytes(4);
+  Bytes disk = gibibytes(50);        // in the worker's folder, beyond what memory holds
+  Codec first_visit = Codec::kBf16;  // or int8: of what has no history yet
+  bool in_checkpoints = false;       // so that a resumed run need not build them anew
+  std::int64_t samples = 0;          // sequences of the training data; 0: not known
+  bool operator==(const HistorySettings&) const = default;
+};
+
 struct Job {
   std::string name;
   ModelShape model;
@@ -101,24 +106,35 @@ struct Job {
   int micro_batch = 0;            // sequences; 0 = the planner chooses
   Precision precision = Precision::kFp16;
   Recompute recompute = Recompute::kNo;
-  /// Codecs between sites: of boundary activations and their gradients, and of what replicas
-  /// exchange. Where one is `auto` it is the floor, and a plan may choose any as fine for each
-  /// link.
+  /// Codecs between sites: of boundary activations and of what replicas exchange. Where one is
+  /// `auto` it is the coarsest that the floor allows, and a plan may choose any as fine for each
+  /// link (allows).
   Codec activations = Codec::kNone;
   Codec gradients = Codec::kNone;
   bool activations_auto = false;
   bool gradients_auto = false;
+  /// Of the gradients of boundary activations; nothing: usual_beside the activations' own.
+  std::optional<Codec> activation_gradients;
+  bool activation_gradients_auto = false;
+  std::optional<HistorySettings> history;  // there where a codec may have one
   std::optional<Training> training;
   std::uint64_t hash = 0;  // of the file's text
 
   double tokens_per_step() const { return static_cast<double>(global_batch) * model.context; }
 };
 
-/// Whether a plan may write tensors in `codec` where the job has `own`: that one alone, or where
-/// the job says auto any that is as fine. None is finer than bf16, bf16 than int8.
-constexpr bool allows(Codec own, bool is_auto, Codec codec) {
-  return is_auto ? codec <= own : codec == own;
-}
+/// The job's own codec of such tensors; where it is `auto`, the coarsest.
+Codec own_codec(const Job& job, CodecUse use);
+/// Whether a plan may choose it. Activation gradients that the job does not name are the plan's
+/// where the activations are.
+bool is_auto(const Job& job, CodecUse use);
+/// Whether a plan may write such tensors in `codec`: the job's own alone, or where that is auto any
+/// that has as many bits and is fit for them. One with a history needs the job's `history`.
+bool allows(const Job& job, CodecUse use, Codec codec);
+/// Of those, what a planner tries, the finest first and the job's own last: without fp16, which
+/// takes what bf16 does and holds less; where own has a history, those of 4 bits and fewer with one
+/// and the others without.
+std::vector<Codec> codecs_to_try(const Job& job, CodecUse use);
 
 /// Reads a job file. All errors of the file are reported at once (code kInvalid). Where its model
 /// is

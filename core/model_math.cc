@@ -27,6 +27,24 @@ double tokens(const ModelShape& m, double sequences) {
   return sequences * m.context;
 }
 
+/// A boundary tensor on its way. Plain it is its message; a coded one is decoded into fp32 and has
+/// its message beside it. Where the plan chooses there is room for the finest.
+Bytes boundary_buffer_bytes(const Job& job, double sequences) {
+  const Codec backward = own_codec(job, CodecUse::kActivationGradients);
+  const bool varies =
+      is_auto(job, CodecUse::kActivations) || is_auto(job, CodecUse::kActivationGradients);
+  const Bytes plain = boundary_bytes(job.model, job.precision, sequences);
+  if (!varies && job.activations == Codec::kNone && backward == Codec::kNone) return plain;
+  const auto message = [&](Codec codec, Visit visit) {
+    return boundary_message_bytes(codec, job.model, job.precision, sequences, visit,
+                                  job.history.value_or(HistorySettings{}).first_visit);
+  };
+  const Bytes tensor = boundary_bytes(job.model, Precision::kFp32, sequences);
+  return tensor +
+         std::max({message(job.activations, Visit::kFirst), message(job.activations, Visit::kLater),
+                   message(backward, Visit::kLater), varies ? plain : Bytes(0)});
+}
+
 }  // namespace
 
 double layer_parameters(const ModelShape& m) {
@@ -88,16 +106,25 @@ Bytes workspace_bytes(const ModelShape& m, Precision precision, double sequences
 }
 
 Bytes codec_bytes(Codec codec, double elements, double raw) {
-  switch (codec) {
-    case Codec::kNone:
-      return Bytes(elements * raw);
-    case Codec::kBf16:
-      return Bytes(2 * elements + kCodecFrameBytes);
-    case Codec::kInt8:
-      // 32 scales of 2 bytes, those of 2,048 elements, fill 64 bytes.
-      return Bytes(elements + 64 * std::ceil(elements / 2048) + kCodecFrameBytes);
-  }
-  return Bytes(0);
+  if (codec == Codec::kNone) return Bytes(elements * raw);
+  const CodecFormat& format = format_of(codec);
+  if (format.block == 0) return Bytes(elements * format.code_bits / 8 + kCodecFrameBytes);
+  // A byte for each code of 8 bits; smaller ones are packed, a block's worth at a time.
+  const double blocks = std::ceil(elements / format.block);
+  const double codes =
+      format.code_bits == 8 ? elements : blocks * format.block * format.code_bits / 8;
+  return Bytes(64 * std::ceil(2 * blocks / 64) + codes + kCodecFrameBytes);
+}
+
+Bytes boundary_message_bytes(Codec codec, const ModelShape& m, Precision precision,
+                             double sequences, Visit visit, Codec first_visit) {
+  const double sequence = tokens(m, 1) * m.width;
+  const double raw = element_bytes(precision);
+  if (!has_history(codec)) return codec_bytes(codec, sequences * sequence, raw);
+  const Codec written = visit == Visit::kFirst ? first_visit : without_history(codec);
+  constexpr double kAlignment = 64;  // of a frame, and the length of its extension
+  const double frame = codec_bytes(written, sequence, raw).value() + kAlignment;
+  return Bytes(sequences * kAlignment * std::ceil(frame / kAlignment));
 }
 
 double stage_parameters(const ModelShape& m, const StageShape& stage) {
@@ -148,8 +175,11 @@ MemoryUse memory_use(const Job& job, const DeviceKind& kind, const MemoryQuestio
   use.activations += q.for_weights * boundary;
   use.workspace = workspace_bytes(job.model, job.precision, sequences, q.stage.has_head);
   const bool alone = q.stage.has_embedding && q.stage.has_head;
-  use.buffers = (alone ? 0 : kBoundaryCredits) * boundary + Bytes((q.pipelines - 1) * kBucketBytes);
+  use.buffers = (alone ? 0 : kBoundaryCredits) * boundary_buffer_bytes(job, sequences) +
+                Bytes((q.pipelines - 1) * kBucketBytes);
   use.reserved = kind.reserved;
+  use.history = q.history;
+  use.history_on_disk = q.history_on_disk;
   return use;
 }
 

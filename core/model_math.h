@@ -54,9 +54,19 @@ Bytes workspace_bytes(const ModelShape& model, Precision precision, double seque
 
 /// Bytes of `elements` under a codec, its frame included (kernels/codec/tensor_frame.h: a header of
 /// 64 bytes and a checksum of 4; none: no frame). `raw` is the element size when nothing is done.
-/// int8: a bf16 scale for every 64 elements, the scales padded to 64 bytes.
+/// Codes of 8 bits take a byte for each element, smaller ones whole blocks; the scales, bf16, are
+/// padded to 64 bytes. AQ codecs: of the differences, without the history's extension.
 Bytes codec_bytes(Codec codec, double elements, double raw);
 inline constexpr double kCodecFrameBytes = 68;
+
+/// Whether the samples of a step were seen before, which is what an AQ codec asks.
+enum class Visit { kFirst, kLater };
+/// Bytes of one micro-batch's boundary message between sites. A codec without a history writes one
+/// frame of b S C elements. One with a history writes a frame a sequence, 64 bytes longer and
+/// padded to 64: of what `first_visit` makes of it at the first visit, later of the difference.
+Bytes boundary_message_bytes(Codec codec, const ModelShape& model, Precision precision,
+                             double sequences, Visit visit = Visit::kLater,
+                             Codec first_visit = Codec::kBf16);
 
 // ---- stages
 
@@ -94,9 +104,11 @@ struct MemoryUse {
   Bytes states;       // 16 bytes a parameter: fp32 weight, gradient, m, v; +2 for a half copy
   Bytes activations;  // K micro-batches in flight
   Bytes workspace;
-  Bytes buffers;  // boundary tensors in flight on the wire and all-reduce buckets
+  Bytes buffers;  // boundary tensors in flight, coded ones with their messages, and buckets
   Bytes reserved;
-  Bytes total() const { return states + activations + workspace + buffers + reserved; }
+  Bytes history;  // of samples' activations, where an AQ codec keeps them in RAM
+  Bytes history_on_disk;
+  Bytes total() const { return states + activations + workspace + buffers + reserved + history; }
 };
 struct MemoryQuestion {
   StageShape stage;
@@ -106,9 +118,12 @@ struct MemoryQuestion {
   /// Split backward: V, the most micro-batches between their input gradient and their weight
   /// gradient (OrderPeaks::for_weights). 0: the backward is whole.
   int for_weights = 0;
+  Bytes history = {};  // core/history_budget.h
+  Bytes history_on_disk = {};
 };
 /// DESIGN's formula: 16 N (+ 2 N) + K x activations [recompute: K x boundary + one activation] +
-/// workspace + credits x boundary + (D - 1) x bucket + reserved.
+/// workspace + credits x boundary [coded: 4 b S C and the message] + (D - 1) x bucket + reserved +
+/// histories in RAM.
 ///
 /// A split backward keeps V micro-batches from B to W: their activations, over the parts of which
 /// that nobody wants any more the gradients inside the stage are written, and the gradient of the

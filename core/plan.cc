@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/config_cursor.h"
+#include "core/history_budget.h"
 #include "core/model_math.h"
 #include "core/plan_choices.h"
 #include "core/quantity.h"
@@ -435,8 +436,10 @@ std::vector<MemoryUse> memory_of(const Plan& plan, const Topology& topology, con
   const std::vector<StageShape> shapes = stage_shapes(plan.layers);
   std::vector<MemoryUse> memory;
   for (int d = 0; d < plan.pipelines(); ++d) {
+    const std::vector<BoundaryHistory> histories = boundary_histories(plan, topology, job, d);
     for (int i = 0; i < plan.stages(); ++i) {
       const auto stage = static_cast<std::size_t>(i);
+      const HistoryUse history = history_use(job.model, histories, i);
       const bool is_greedy = plan.family == ScheduleFamily::kGreedy;
       memory.push_back(memory_use(
           resolved, topology.kind_of(plan.device(d, i)),
@@ -445,7 +448,9 @@ std::vector<MemoryUse> memory_of(const Plan& plan, const Topology& topology, con
            .in_flight =
                std::min(plan.in_flight[stage], plan.micro_batches[static_cast<std::size_t>(d)]),
            .pipelines = plan.pipelines(),
-           .for_weights = is_greedy ? peaks_of(plan.orders[stage]).for_weights : 0}));
+           .for_weights = is_greedy ? peaks_of(plan.orders[stage]).for_weights : 0,
+           .history = history.memory,
+           .history_on_disk = history.disk}));
     }
   }
   return memory;
@@ -468,13 +473,15 @@ Result<void> check_memory(const Plan& plan, const Topology& topology, const Job&
       worst = fill;
       message = fmt::format(
           "stage {} needs {} on {}, a {} with {} (states {}, {} activations {}, workspace {}, "
-          "buffers {}, "
+          "buffers {}, {}"
           "runtime {})",
           i, format_size(use.total()), topology.devices[static_cast<std::size_t>(device)].name,
           kind.name, format_size(kind.memory), format_size(use.states), in_flight,
           format_size(use.activations), format_size(use.workspace), format_size(use.buffers),
+          use.history > Bytes(0) ? fmt::format("histories {}, ", format_size(use.history)) : "",
           format_size(use.reserved));
       hint = "give the stage fewer layers, use a smaller micro-batch, or set `recompute: true`";
+      if (use.history > kind.memory / 8) hint = "lower `memory` of the job's `compression.history`";
     }
   }
   if (!message.empty()) return infeasible(message, hint);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,11 +66,13 @@ struct Reduction {
   bool operator==(const Reduction&) const = default;
 };
 
-/// The codec of boundary tensors between two sites, both ways.
+/// The codec of boundary tensors between two sites, whichever way the activations go.
 struct PairCodec {
-  int site = 0;   // the lower one
-  int other = 0;  // the higher one
-  Codec codec = Codec::kNone;
+  int site = 0;                // the lower one
+  int other = 0;               // the higher one
+  Codec codec = Codec::kNone;  // of activations
+  /// Of their gradients; nothing: the job's own, and where that has none, usual_beside `codec`.
+  std::optional<Codec> gradients = {};
   bool operator==(const PairCodec&) const = default;
 };
 
@@ -100,8 +103,10 @@ struct Plan {
 
 /// Whether the token embedding lives on two stages, and so has an exchange of its own.
 bool has_tied_exchange(const Plan& plan, const Job& job);
-/// Codec of boundary tensors between two different sites.
+/// Codec of activations between the stages at two different sites.
 Codec activation_codec(const Plan& plan, const Job& job, int site, int other);
+/// And of their gradients.
+Codec activation_gradient_codec(const Plan& plan, const Job& job, int site, int other);
 /// How a stage's gradients are exchanged; `stage` = plan.stages(): those of the tied embedding.
 Reduction reduction_of(const Plan& plan, const Job& job, int stage);
 /// Of every exchange: of each stage, and last of the tied embedding where it has one.

@@ -17,7 +17,6 @@ namespace longhaul {
 namespace {
 
 constexpr double kSumError = 1e-6;  // of shares that a person rounded
-constexpr Codec kCodecs[] = {Codec::kNone, Codec::kBf16, Codec::kInt8};
 constexpr ReduceShape kShapes[] = {ReduceShape::kSharded, ReduceShape::kRing,
                                    ReduceShape::kHierarchical};
 
@@ -35,21 +34,27 @@ void read_recompute(const Cursor& at, const Job& job, Plan& plan) {
           "leave it out of the plan, or write `recompute: auto` in the job");
 }
 
-/// A codec, where the job has `own` of them under the key `name`.
-Codec read_codec(const Cursor& at, std::string_view name, Codec own, bool is_auto) {
+/// A codec, of what the job has under the key `name`.
+Codec read_codec(const Cursor& at, std::string_view name, const Job& job, CodecUse use) {
+  const Codec own = own_codec(job, use);
   if (!at.present()) return own;
-  const Codec codec =
-      kCodecs[at.choice({name_of(kCodecs[0]), name_of(kCodecs[1]), name_of(kCodecs[2])},
-                        static_cast<std::size_t>(own))];
-  if (allows(own, is_auto, codec)) return codec;
-  if (is_auto) {
-    at.fail(fmt::format("{} is coarser than {}, the floor of the job's {}", name_of(codec),
-                        name_of(own), name),
-            fmt::format("take {} or finer, or lower the job's `floor`", name_of(own)));
-  } else {
+  std::vector<std::string_view> names;
+  for (const Codec codec : kCodecs) names.push_back(name_of(codec));
+  const Codec codec = kCodecs[at.choice(names, static_cast<std::size_t>(own))];
+  if (allows(job, use, codec)) return codec;
+  if (!is_auto(job, use)) {
     at.fail(fmt::format("the plan's codec is {}, the job says `{}: {}`", name_of(codec), name,
                         name_of(own)),
             fmt::format("write `{}: auto` in the job to leave it to the plan", name));
+  } else if (const char* const reason = unfit_reason(codec, use)) {
+    at.fail(fmt::format("{} cannot be a codec of {}: {}", name_of(codec), name, reason));
+  } else if (has_history(codec) && !job.history) {
+    at.fail(fmt::format("{} keeps a history, and the job has no room for one", name_of(codec)),
+            "give the job's `compression` a `history`");
+  } else {
+    at.fail(fmt::format("{} is coarser than {}, the floor of the job's {}", name_of(codec),
+                        name_of(own), name),
+            fmt::format("take {} or finer, or lower the job's `floor`", name_of(own)));
   }
   return own;
 }
@@ -70,8 +75,12 @@ void read_codecs(const Cursor& at, const Topology& topology, const Job& job, Pla
       }
       sites.push_back(site);
     }
-    const Codec codec =
-        read_codec(row.key("activations"), "activations", job.activations, job.activations_auto);
+    PairCodec pair;
+    pair.codec = read_codec(row.key("activations"), "activations", job, CodecUse::kActivations);
+    if (const Cursor gradients = row.optional("activation_gradients"); gradients.present()) {
+      pair.gradients =
+          read_codec(gradients, "activation_gradients", job, CodecUse::kActivationGradients);
+    }
     if (sites.size() != 2 || std::ranges::min(sites) < 0) {
       if (!sites.empty() && sites.size() != 2) {
         between.fail(fmt::format("`between` takes two sites, not {}", sites.size()));
@@ -84,8 +93,10 @@ void read_codecs(const Cursor& at, const Topology& topology, const Job& job, Pla
     } else if (!seen.emplace(low, high).second) {
       between.fail(fmt::format("{} and {} have a codec already", site_name(topology, low),
                                site_name(topology, high)));
-    } else if (codec != job.activations) {
-      plan.activation_codecs.push_back({low, high, codec});
+    } else if (pair.codec != job.activations || pair.gradients) {
+      pair.site = low;
+      pair.other = high;
+      plan.activation_codecs.push_back(pair);
     }
   }
   std::ranges::sort(plan.activation_codecs, {},
@@ -142,8 +153,7 @@ void read_reductions(const Cursor& at, const Job& job, Plan& plan) {
     reduction.shape = kShapes[row.optional("shape").choice(
         {name_of(kShapes[0]), name_of(kShapes[1]), name_of(kShapes[2])})];
     reduction.shares = read_shares(row.optional("shares"), reduction.shape, members);
-    reduction.codec =
-        read_codec(row.optional("codec"), "gradients", job.gradients, job.gradients_auto);
+    reduction.codec = read_codec(row.optional("codec"), "gradients", job, CodecUse::kGradients);
     if (!sound || stage >= count) continue;
     if (!seen.insert(stage).second) {
       row.fail(for_tied ? "the tied embedding has a reduction already"
@@ -160,6 +170,13 @@ std::string shares_text(const std::vector<double>& shares) {
   std::vector<std::string> texts;
   for (const double share : shares) texts.push_back(format_exact(share));
   return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+/// `int8`, or where the gradients go otherwise `aq-int3, gradients int6`.
+std::string codecs_text(const Plan& plan, const Job& job, const PairCodec& pair) {
+  const Codec gradients = activation_gradient_codec(plan, job, pair.site, pair.other);
+  if (gradients == pair.codec) return std::string(name_of(pair.codec));
+  return fmt::format("{}, gradients {}", name_of(pair.codec), name_of(gradients));
 }
 
 }  // namespace
@@ -186,6 +203,15 @@ Codec activation_codec(const Plan& plan, const Job& job, int site, int other) {
     if (pair.site == low && pair.other == high) return pair.codec;
   }
   return job.activations;
+}
+
+Codec activation_gradient_codec(const Plan& plan, const Job& job, int site, int other) {
+  const auto [low, high] = std::minmax(site, other);
+  for (const PairCodec& pair : plan.activation_codecs) {
+    if (pair.site == low && pair.other == high && pair.gradients) return *pair.gradients;
+  }
+  if (job.activation_gradients) return *job.activation_gradients;
+  return usual_beside(activation_codec(plan, job, site, other));
 }
 
 Reduction reduction_of(const Plan& plan, const Job& job, int stage) {
@@ -230,9 +256,11 @@ std::string plan_choices_text(const Plan& plan, const Topology& topology, const 
   if (plan.recompute && job.recompute == Recompute::kAuto) out += "recompute: true\n";
   if (!plan.activation_codecs.empty()) out += "codecs:  # where not the job's\n";
   for (const PairCodec& pair : plan.activation_codecs) {
-    out += fmt::format("  - {{between: [{}, {}], activations: {}}}\n",
+    out += fmt::format("  - {{between: [{}, {}], activations: {}",
                        yaml_text(site_name(topology, pair.site)),
                        yaml_text(site_name(topology, pair.other)), name_of(pair.codec));
+    if (pair.gradients) out += fmt::format(", activation_gradients: {}", name_of(*pair.gradients));
+    out += "}\n";
   }
   std::string rows;
   for (std::size_t i = 0; i < plan.reductions.size(); ++i) {
@@ -257,7 +285,7 @@ std::vector<std::pair<std::string, std::string>> shown_choices(const Plan& plan,
   for (const PairCodec& pair : plan.activation_codecs) {
     shown.emplace_back(fmt::format("activations {} - {}", site_name(topology, pair.site),
                                    site_name(topology, pair.other)),
-                       name_of(pair.codec));
+                       codecs_text(plan, job, pair));
   }
   for (std::size_t i = 0; i < plan.reductions.size(); ++i) {
     const Reduction& reduction = plan.reductions[i];

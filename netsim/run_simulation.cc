@@ -36,6 +36,13 @@ std::string state_of(const Conditions& conditions, Seconds time) {
   return state;
 }
 
+/// 0 where the job does not say how many samples there are.
+std::uint64_t steps_per_epoch(const Job& job) {
+  if (!job.history) return 0;
+  return static_cast<std::uint64_t>((job.history->samples + job.global_batch - 1) /
+                                    job.global_batch);
+}
+
 class RunSimulation {
  public:
   RunSimulation(const Topology& topology, const Job& job, const Plan& plan,
@@ -62,6 +69,7 @@ class RunSimulation {
   Result<RunForecast> run() {
     LH_ASSIGN(const StepResult undisturbed, simulate_step(topology_, job_, plan_));
     out_.step_undisturbed = undisturbed.step;
+    if (asks_visit(topology_, job_, plan_)) first_visits_ = steps_per_epoch(job_);
     draw_failure();
     while (out_.steps < limits_.steps && out_.time < limits_.time) {
       if (watch_.should_stop && watch_.should_stop()) {
@@ -83,15 +91,19 @@ class RunSimulation {
   /// Of the step that begins now.
   Result<StepCost> cost_of_step() {
     const std::size_t wanted = conditions_.jitter ? kSamplesWithJitter : 1;
-    std::vector<StepCost>& samples = samples_[state_of(conditions_, out_.time)];
+    const Visit visit = out_.steps < first_visits_ ? Visit::kFirst : Visit::kLater;
+    std::vector<StepCost>& samples =
+        samples_[state_of(conditions_, out_.time) + (visit == Visit::kFirst ? "f" : "")];
     const Seconds change = conditions_.next_change(out_.time);
     if (samples.size() >= wanted) {
       const StepCost& cost = samples[wanted == 1 ? 0 : rng_of_steps_.index(wanted)];
       if (out_.time + cost.time <= change) return cost;
     }
-    LH_ASSIGN(const StepResult step,
-              simulate_step(topology_, job_, plan_,
-                            {.conditions = &conditions_, .begin = out_.time, .step = attempts_}));
+    LH_ASSIGN(
+        const StepResult step,
+        simulate_step(
+            topology_, job_, plan_,
+            {.conditions = &conditions_, .begin = out_.time, .step = attempts_, .visit = visit}));
     ++out_.simulated;
     const StepCost cost{step.step, step.usd - usd_per_hour_ * step.step.value() / 3600};
     if (samples.size() < wanted && out_.time + cost.time <= change) samples.push_back(cost);
@@ -130,6 +142,10 @@ class RunSimulation {
     out_.lost += since_checkpoint_ + (at - out_.time);
     since_checkpoint_ = Seconds(0);
     out_.steps = steps_kept_;
+    // Histories that no checkpoint has begin anew: each sample is a first visit again.
+    if (first_visits_ > 0 && !job_.history->in_checkpoints) {
+      first_visits_ = steps_kept_ + steps_per_epoch(job_);
+    }
     const Seconds pause = rules.notice + rules.repair + rules.restart;
     out_.waiting += pause;
     out_.time = at + pause;
@@ -230,6 +246,7 @@ class RunSimulation {
   std::map<std::int64_t, std::uint64_t> times_;           // steps by their picoseconds
   Seconds next_failure_;
   std::size_t next_planned_ = 0;
+  std::uint64_t first_visits_ = 0;  // steps before this one see their samples for the first time
   std::uint64_t attempts_ = 0;
   std::uint64_t steps_kept_ = 0;  // in the last checkpoint
   Seconds since_checkpoint_;      // of steps

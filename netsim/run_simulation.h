@@ -5,6 +5,10 @@
 // take the same time; each state is simulated once, with jitter kSamplesWithJitter times, of which
 // later steps draw. A step during which something changes is simulated where it stands.
 //
+// Where an AQ codec acts and the job says how many samples there are, the steps of the first epoch
+// are simulated as first visits, and so are an epoch's after a failure, unless checkpoints hold the
+// histories.
+//
 // A failure follows the executor's rules (executor/README.md): heartbeats notice it, the run ends,
 // and when there is a device again it goes on from the last checkpoint; what was done since is done
 // again. Deterministic: failures and jitter follow from the conditions' seed.

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "core/event_queue.h"
+#include "core/history_budget.h"
 #include "core/model_math.h"
 #include "netsim/exchange.h"
 #include "netsim/step_network.h"
@@ -144,7 +145,20 @@ class StepSimulation {
                         on_clock(update_time(kind, stage_parameters(job_.model, shape)))});
     }
     add_exchanges(shapes);
+    add_boundaries();
     traffic_.resize(topology_.sites.size() * topology_.sites.size());
+  }
+
+  void add_boundaries() {
+    activations_.resize(schedule_.tasklets.size());
+    activation_gradients_.resize(schedule_.tasklets.size());
+    for (int d = 0; d < plan_.pipelines(); ++d) {
+      for (int i = 0; i + 1 < plan_.stages(); ++i) {
+        const auto cell = static_cast<std::size_t>(d * plan_.stages() + i);
+        activations_[cell] = activation_message(topology_, job_, plan_, d, i, options_.visit);
+        activation_gradients_[cell] = activation_gradient_message(topology_, job_, plan_, d, i);
+      }
+    }
   }
 
   void add_exchanges(const std::vector<StageShape>& shapes) {
@@ -289,8 +303,8 @@ class StepSimulation {
     transfer_of_node.send_node = node;
     transfer_of_node.op = what.op;
     transfer_of_node.micro_batch = what.micro_batch;
-    transfer(cell, what.peer,
-             activation_message(topology_, job_, plan_, device_of(cell), device_of(what.peer)),
+    const auto& sizes = what.op == Op::kSendActivation ? activations_ : activation_gradients_;
+    transfer(cell, what.peer, sizes[static_cast<std::size_t>(std::min(cell, what.peer))],
              transfer_of_node);
   }
 
@@ -494,12 +508,14 @@ class StepSimulation {
   std::vector<ChainPart> chain_;
   StepResult result_;
 
-  std::vector<std::int32_t> waits_;    // by node: what it still waits for
-  std::vector<SimTime> end_;           // by node
-  std::vector<SimTime> produced_;      // by receive node: when the tensor was computed
-  std::vector<int> cell_of_;           // by node
-  std::vector<StageTimes> times_;      // by cell
-  std::vector<SimTime> compute_free_;  // by cell: end of its last compute instruction
+  std::vector<std::int32_t> waits_;                // by node: what it still waits for
+  std::vector<SimTime> end_;                       // by node
+  std::vector<SimTime> produced_;                  // by receive node: when the tensor was computed
+  std::vector<int> cell_of_;                       // by node
+  std::vector<StageTimes> times_;                  // by cell
+  std::vector<MessageSize> activations_;           // by cell that sends them
+  std::vector<MessageSize> activation_gradients_;  // by cell that gets them
+  std::vector<SimTime> compute_free_;              // by cell: end of its last compute instruction
   std::vector<SimTime> last_backward_;
   std::vector<SimTime> prepared_;
   std::vector<std::int32_t> prepare_nodes_;  // arrived at the coordinator
@@ -514,12 +530,43 @@ class StepSimulation {
 }  // namespace
 
 MessageSize activation_message(const Topology& topology, const Job& job, const Plan& plan,
-                               int from_device, int to_device) {
-  const double elements =
-      static_cast<double>(plan.micro_batch) * job.model.context * job.model.width;
-  const Codec codec =
-      activation_codec(plan, job, topology.site_of(from_device), topology.site_of(to_device));
-  return message(topology, codec, elements, element_bytes(job.precision), from_device, to_device);
+                               int pipeline, int stage, Visit visit) {
+  const int from = topology.site_of(plan.device(pipeline, stage));
+  const int to = topology.site_of(plan.device(pipeline, stage + 1));
+  const Bytes raw = boundary_bytes(job.model, job.precision, plan.micro_batch);
+  const double wire = topology.tcp.wire_factor;
+  if (from == to) return {raw, raw * wire};
+  const Codec codec = activation_codec(plan, job, from, to);
+  const auto bytes = [&](Visit which) {
+    const Codec first_visit = job.history ? job.history->first_visit : Codec::kBf16;
+    return boundary_message_bytes(codec, job.model, job.precision, plan.micro_batch, which,
+                                  first_visit);
+  };
+  if (!has_history(codec)) return {raw, bytes(visit) * wire};
+  const auto histories = boundary_histories(plan, topology, job, pipeline);
+  const double hits =
+      visit == Visit::kFirst ? 0 : hit_rate(job, histories[static_cast<std::size_t>(stage)]);
+  return {raw, (hits * bytes(Visit::kLater) + (1 - hits) * bytes(Visit::kFirst)) * wire};
+}
+
+MessageSize activation_gradient_message(const Topology& topology, const Job& job, const Plan& plan,
+                                        int pipeline, int stage) {
+  const int from = topology.site_of(plan.device(pipeline, stage + 1));
+  const int to = topology.site_of(plan.device(pipeline, stage));
+  const Bytes raw = boundary_bytes(job.model, job.precision, plan.micro_batch);
+  const double wire = topology.tcp.wire_factor;
+  if (from == to) return {raw, raw * wire};
+  const Codec codec = activation_gradient_codec(plan, job, from, to);
+  return {raw, boundary_message_bytes(codec, job.model, job.precision, plan.micro_batch) * wire};
+}
+
+bool asks_visit(const Topology& topology, const Job& job, const Plan& plan) {
+  for (int d = 0; d < plan.pipelines(); ++d) {
+    for (const BoundaryHistory& boundary : boundary_histories(plan, topology, job, d)) {
+      if (boundary.samples > 0) return true;
+    }
+  }
+  return false;
 }
 
 MessageSize gradient_message(const Topology& topology, Codec codec, double elements,

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/job.h"
+#include "core/model_math.h"
 #include "core/plan.h"
 #include "core/result.h"
 #include "core/schedule.h"
@@ -81,6 +82,7 @@ struct StepOptions {
   const Conditions* conditions = nullptr;  // null: nothing is unusual
   Seconds begin = {};                      // of the step, after the run's
   std::uint64_t step = 0;                  // its number: jitter of steps differs
+  Visit visit = Visit::kLater;             // of its samples, which AQ codecs ask
 };
 
 /// Errors: those of build_graph (a schedule that dead-locks); kInfeasible when the step takes more
@@ -95,9 +97,16 @@ struct MessageSize {
   Bytes raw;
   Bytes wire;
 };
-/// Boundary tensor of one micro-batch, in the plan's codec for the two sites.
+/// Activations of one micro-batch from a stage to the next, in the plan's codec for the two sites.
+/// An AQ codec's later visits find a history as often as there is room for (hit_rate); what they do
+/// not find travels as on a first one, and the bytes are the mean of both.
 MessageSize activation_message(const Topology& topology, const Job& job, const Plan& plan,
-                               int from_device, int to_device);
+                               int pipeline, int stage, Visit visit = Visit::kLater);
+/// Their gradients, from the next stage back to `stage`.
+MessageSize activation_gradient_message(const Topology& topology, const Job& job, const Plan& plan,
+                                        int pipeline, int stage);
+/// Whether the samples' first visit takes other bytes: an AQ codec acts between two sites.
+bool asks_visit(const Topology& topology, const Job& job, const Plan& plan);
 MessageSize gradient_message(const Topology& topology, Codec codec, double elements,
                              int from_device, int to_device);
 

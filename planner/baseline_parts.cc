@@ -79,9 +79,8 @@ StageTime stage_time(const Job& job, const StageShape& stage, int micro_batch,
 
 double boundary_wire_bytes(const Problem& problem, int micro_batch, int device, int next) {
   const Job& job = problem.job();
-  const double elements = static_cast<double>(micro_batch) * job.model.context * job.model.width;
   const Codec codec = problem.site(device) == problem.site(next) ? Codec::kNone : job.activations;
-  return codec_bytes(codec, elements, element_bytes(job.precision)).value() *
+  return boundary_message_bytes(codec, job.model, job.precision, micro_batch).value() *
          problem.topology().tcp.wire_factor;
 }
 

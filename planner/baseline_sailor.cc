@@ -162,9 +162,8 @@ class Sailor {
     const int a = sites_[from];
     const int b = sites_[to];
     const Job& job = problem_.job();
-    const double elements = static_cast<double>(micro_batch) * job.model.context * job.model.width;
     const double bytes =
-        codec_bytes(job.activations, elements, element_bytes(job.precision)).value() *
+        boundary_message_bytes(job.activations, job.model, job.precision, micro_batch).value() *
         problem_.topology().tcp.wire_factor;
     const double there = bytes / problem_.site_rate(a, b);
     const double back = bytes / problem_.site_rate(b, a);

@@ -38,15 +38,7 @@ int whole(double x, int most) {
 
 /// Bytes of an element of a gradient on the wire between sites; frames left out.
 double gradient_bytes(Codec codec) {
-  switch (codec) {
-    case Codec::kNone:
-      return 4;
-    case Codec::kBf16:
-      return 2;
-    case Codec::kInt8:
-      return 1 + 1.0 / 32;
-  }
-  return 0;
+  return bits_of(codec) / 8;
 }
 
 }  // namespace
@@ -59,8 +51,29 @@ GridBounds::GridBounds(const Bounds& bounds, const Grid& grid)
       batches_(static_cast<int>(job_.global_batch / grid.micro_batch)),
       kinds_(bounds.kinds_.size()),
       known_for_(2 * at(batches_ + 1), 0) {
+  measure_boundaries();
   measure_stages();
   measure_exchanges();
+}
+
+/// Of a boundary tensor on the wire: inside a site, and between sites in the codec that takes
+/// fewest of all that the plan may choose, whichever way it goes.
+void GridBounds::measure_boundaries() {
+  const double wire = problem_.topology().tcp.wire_factor;
+  inside_bytes_ = wire * boundary_bytes(job_.model, job_.precision, grid_.micro_batch).value();
+  fewest_bytes_ = kEndless;
+  const auto consider = [&](Codec codec) {
+    const Bytes bytes =
+        boundary_message_bytes(codec, job_.model, job_.precision, grid_.micro_batch);
+    fewest_bytes_ = std::min(fewest_bytes_, wire * bytes.value());
+  };
+  for (const Codec codec : kCodecs) {
+    if (allows(job_, CodecUse::kActivations, codec)) {
+      consider(codec);
+      if (!job_.activation_gradients) consider(usual_beside(codec));
+    }
+    if (allows(job_, CodecUse::kActivationGradients, codec)) consider(codec);
+  }
 }
 
 void GridBounds::measure_stages() {
@@ -413,12 +426,7 @@ void GridBounds::runs_of_devices(int r, Runs& runs) {
 /// gradients.
 void GridBounds::add_crossings(int r, Runs& runs) const {
   const Region& here = region(r);
-  const ModelShape& model = job_.model;
-  const double elements = static_cast<double>(grid_.micro_batch) * model.context * model.width;
-  const double raw = element_bytes(job_.precision);
-  const double bytes =
-      problem_.topology().tcp.wire_factor *
-      (here.is_site() ? elements * raw : codec_bytes(job_.activations, elements, raw).value());
+  const double bytes = here.is_site() ? inside_bytes_ : fewest_bytes_;
   const Exchange last = exchange(reduce_[at(r)], tied_[at(r)]);
   const double besides = path_ + crossing_latency(r) + bytes * here.across.faster_per_byte +
                          last.layer + last.rest[kFirst];

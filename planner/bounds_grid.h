@@ -75,6 +75,7 @@ class GridBounds {
 
   const Region& region(int r) const { return bounds_.regions_[static_cast<std::size_t>(r)]; }
   int devices() const { return grid_.stages * grid_.pipelines; }
+  void measure_boundaries();
   void measure_stages();
   void measure_exchanges();
   /// `here`: of the members, as many at most stand on the side of the one that waits.
@@ -125,6 +126,8 @@ class GridBounds {
   std::vector<std::array<double, kParts>> rest_seconds_;  // overhead, and the head's
   std::vector<std::array<int, kParts>> fitting_layers_;
   std::vector<std::vector<double>> slot_seconds_;  // first stage, by layers; see measure_stages
+  double inside_bytes_ = 0;                        // see measure_boundaries
+  double fewest_bytes_ = 0;
   double path_ = 0;  // a micro-batch through all stages and back, and a layer's weight gradient
   std::array<double, kParts> first_input_ = {};  // seconds; of the last stage without its layers
   double first_input_layer_ = 0;                 // less for each layer of the last stage

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <queue>
 
+#include "core/history_budget.h"
 #include "core/result.h"
 
 namespace longhaul {
@@ -12,6 +13,15 @@ namespace {
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
+}
+
+/// The most that histories take of a stage with so many boundaries, wherever these are: all of its
+/// budget, or all samples.
+Bytes most_history(const Job& job, int boundaries) {
+  if (!has_history(job.activations) || boundaries == 0) return Bytes(0);
+  const Bytes all =
+      static_cast<double>(samples_at_most(job)) * boundaries * history_bytes(job.model);
+  return std::min(job.history.value_or(HistorySettings{}).memory, all);
 }
 
 }  // namespace
@@ -26,7 +36,11 @@ Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(proble
   const double raw_element = element_bytes(job.precision);
   const double wire = problem.topology().tcp.wire_factor;
   boundary_inside_ = elements * raw_element * wire;
-  boundary_between_ = codec_bytes(job.activations, elements, raw_element).value() * wire;
+  const auto between = [&](Codec codec) {
+    return boundary_message_bytes(codec, model, job.precision, grid.micro_batch).value() * wire;
+  };
+  forward_between_ = between(job.activations);
+  backward_between_ = between(own_codec(job, CodecUse::kActivationGradients));
   // Kinds of stage: middle, first, last, only; see cost().
   for (int kind = 0; kind < 4; ++kind) {
     for (int layers = 0; layers <= model.layers; ++layers) {
@@ -37,6 +51,7 @@ Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(proble
                               .micro_batch = grid.micro_batch,
                               .in_flight = 0,
                               .pipelines = grid.pipelines};
+      question.history = most_history(job, kind == 3 ? 0 : kind == 0 ? 2 : 1);
       StageCost cost;
       cost.forward_flops = work.forward.value();
       cost.backward_flops =
@@ -167,10 +182,10 @@ void Evaluator::fill_times(const Candidate& candidate) {
           stage.backward_flops * per_flop + overhead * (job.recompute == Recompute::kYes ? 2 : 1)};
       if (i + 1 == grid_.stages) continue;
       const int next = candidate.cells[cell(d, i + 1)];
-      const double bytes = boundary_bytes_between(device, next);
+      const BoundaryBytes bytes = boundary_bytes_between(device, next);
       hop_times_[at(d * (grid_.stages - 1) + i)] = {
-          bytes / problem_.rate(device, next), problem_.latency(device, next),
-          bytes / problem_.rate(next, device), problem_.latency(next, device)};
+          bytes.forward / problem_.rate(device, next), problem_.latency(device, next),
+          bytes.backward / problem_.rate(next, device), problem_.latency(next, device)};
     }
   }
 }
@@ -229,10 +244,9 @@ void Evaluator::count_transfers(const Candidate& candidate) {
     for (int i = 0; i + 1 < grid_.stages; ++i) {
       const int device = candidate.cells[cell(d, i)];
       const int next = candidate.cells[cell(d, i + 1)];
-      const double bytes = boundary_bytes_between(device, next);
-      const auto add = [&](std::size_t slot) { add_load(slot, bytes); };
-      visit_slots(device, next, add);
-      visit_slots(next, device, add);
+      const BoundaryBytes bytes = boundary_bytes_between(device, next);
+      visit_slots(device, next, [&](std::size_t slot) { add_load(slot, bytes.forward); });
+      visit_slots(next, device, [&](std::size_t slot) { add_load(slot, bytes.backward); });
     }
   }
 }
@@ -361,8 +375,8 @@ double Evaluator::price(const Candidate& candidate, double seconds) const {
       const int from = problem_.site(candidate.cells[cell(d, i)]);
       const int to = problem_.site(candidate.cells[cell(d, i + 1)]);
       if (from == to) continue;
-      egress += micro_batches * boundary_between_ *
-                (problem_.egress_usd_per_byte(from) + problem_.egress_usd_per_byte(to));
+      egress += micro_batches * (forward_between_ * problem_.egress_usd_per_byte(from) +
+                                 backward_between_ * problem_.egress_usd_per_byte(to));
     }
   }
   return per_second * seconds + egress;

@@ -81,9 +81,9 @@ class Evaluator {
 
   /// A boundary tensor from one device to another and its gradient back, alone.
   double hop_seconds(int from, int to) const {
-    const double bytes = boundary_bytes_between(from, to);
-    return bytes / problem_.rate(from, to) + problem_.latency(from, to) +
-           bytes / problem_.rate(to, from) + problem_.latency(to, from);
+    const BoundaryBytes bytes = boundary_bytes_between(from, to);
+    return bytes.forward / problem_.rate(from, to) + problem_.latency(from, to) +
+           bytes.backward / problem_.rate(to, from) + problem_.latency(to, from);
   }
 
   const Grid& grid() const { return grid_; }
@@ -102,8 +102,14 @@ class Evaluator {
   };
 
   const StageCost& cost(int stage, int layers) const;
-  double boundary_bytes_between(int device, int other) const {
-    return problem_.site(device) == problem_.site(other) ? boundary_inside_ : boundary_between_;
+  /// On the wire, of a micro-batch's activations and of their gradients.
+  struct BoundaryBytes {
+    double forward = 0;
+    double backward = 0;
+  };
+  BoundaryBytes boundary_bytes_between(int device, int other) const {
+    if (problem_.site(device) == problem_.site(other)) return {boundary_inside_, boundary_inside_};
+    return {forward_between_, backward_between_};
   }
   std::size_t cell(int pipeline, int stage) const {
     return static_cast<std::size_t>(pipeline * grid_.stages + stage);
@@ -144,9 +150,10 @@ class Evaluator {
 
   const Problem& problem_;
   Grid grid_;
-  double batches_ = 0;            // micro-batches of the step
-  double boundary_inside_ = 0;    // bytes of a boundary tensor on the wire, inside a site
-  double boundary_between_ = 0;   // and between sites, where the codec acts
+  double batches_ = 0;          // micro-batches of the step
+  double boundary_inside_ = 0;  // bytes of a boundary tensor on the wire, inside a site
+  double forward_between_ = 0;  // and between sites, where the codecs act
+  double backward_between_ = 0;
   std::vector<StageCost> costs_;  // [kind of stage * (L + 1) + layers]
   std::vector<StageTime> stage_times_;
   std::vector<HopTime> hop_times_;  // D x (P - 1)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/history_budget.h"
 #include "core/model_math.h"
 #include "netsim/step_simulation.h"
 #include "planner/greedy_schedule.h"
@@ -24,17 +25,23 @@ std::vector<int> memory_caps(const Problem& problem, const Plan& plan) {
   const std::vector<StageShape> shapes = stage_shapes(plan.layers);
   const Job job = resolved_job(plan, problem.job());
   const int most = longest_pipeline(plan);
+  std::vector<std::vector<BoundaryHistory>> histories;
+  for (int d = 0; d < plan.pipelines(); ++d) {
+    histories.push_back(boundary_histories(plan, problem.topology(), job, d));
+  }
   std::vector<int> caps;
   for (int i = 0; i < plan.stages(); ++i) {
     const auto fits = [&](int cap) {
       for (int d = 0; d < plan.pipelines(); ++d) {
         const DeviceKind& kind = problem.topology().kind_of(plan.device(d, i));
-        const MemoryUse use = memory_use(job, kind,
-                                         {.stage = shapes[at(i)],
-                                          .micro_batch = plan.micro_batch,
-                                          .in_flight = cap,
-                                          .pipelines = plan.pipelines(),
-                                          .for_weights = cap});
+        const MemoryUse use =
+            memory_use(job, kind,
+                       {.stage = shapes[at(i)],
+                        .micro_batch = plan.micro_batch,
+                        .in_flight = cap,
+                        .pipelines = plan.pipelines(),
+                        .for_weights = cap,
+                        .history = history_use(job.model, histories[at(d)], i).memory});
         if (use.total() > kind.memory) return false;
       }
       return true;
@@ -68,12 +75,11 @@ PipelineTimes pipeline_times(const Problem& problem, const Plan& plan, int pipel
          seconds(work.backward_weight)});
     if (i + 1 == plan.stages()) continue;
     const int next = plan.device(pipeline, i + 1);
-    const auto send = [&](int from, int to) {
-      return activation_message(topology, job, plan, from, to).wire.value() /
-             problem.rate(from, to);
-    };
-    times.hops.push_back({send(device, next), problem.latency(device, next), send(next, device),
-                          problem.latency(next, device)});
+    const Bytes activations = activation_message(topology, job, plan, pipeline, i).wire;
+    const Bytes gradients = activation_gradient_message(topology, job, plan, pipeline, i).wire;
+    times.hops.push_back(
+        {activations.value() / problem.rate(device, next), problem.latency(device, next),
+         gradients.value() / problem.rate(next, device), problem.latency(next, device)});
   }
   return times;
 }

@@ -685,8 +685,10 @@ std::optional<Plan> as_admitted(const Topology& topology, const Job& job,
   return plan;
 }
 
-Result<SearchResult> search_plan(const Topology& topology, const Job& job,
-                                 const SearchOptions& options) {
+namespace {
+
+Result<SearchResult> search_with_prices(const Topology& topology, const Job& job,
+                                        const SearchOptions& options) {
   double price_share = 1;
   for (int attempt = 1;; ++attempt) {
     Search search(topology, job, options, price_share);
@@ -695,6 +697,24 @@ Result<SearchResult> search_plan(const Topology& topology, const Job& job,
     if (found || search.dearer() == 0 || attempt == kAttempts) return found;
     price_share *= 0.99 / search.dearer();
   }
+}
+
+}  // namespace
+
+Result<SearchResult> search_plan(const Topology& topology, const Job& job,
+                                 const SearchOptions& options) {
+  Result<SearchResult> found = search_with_prices(topology, job, options);
+  const std::optional<Job> direct = without_histories(job);
+  if (found || !direct) return found;
+  // Perhaps it is the histories that no device has room for.
+  Result<SearchResult> again = search_with_prices(topology, *direct, options);
+  if (!again) return found;
+  const auto name = [&](JudgedPlan& judged) {
+    judged.plan = with_codecs_of(topology, *direct, std::move(judged.plan));
+  };
+  name(again->best);
+  for (JudgedPlan& judged : again->judged) name(judged);
+  return again;
 }
 
 }  // namespace longhaul

@@ -49,6 +49,11 @@ int bench_clusters(bool quick, int threads);
 /// The same on 200. Takes hours; goes on where it was interrupted, so delete build/bench/clusters-
 /// done.jsonl after a change of code.
 int bench_clusters_full(int threads);
+/// What codecs do to a model's loss and time: fp32 and AQ-SGD, one seed (quick: a twentieth of the
+/// tokens). Makes a pre-trained state the first time; `threads` runs go side by side.
+int bench_compression(bool quick, int threads);
+/// All settings and three seeds. Takes hours; goes on where it was interrupted.
+int bench_compression_full(int threads);
 /// Speed and error of every codec of the wire, of a safetensors file's tensors, too, where `path` is
 /// one. Returns report's status, or 2 if the file cannot be read.
 int bench_codec(bool quick, const std::string& path);

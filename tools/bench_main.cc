@@ -22,20 +22,22 @@ int run_codec(bool quick, int) {
   return longhaul::bench_codec(quick, "");
 }
 
-constexpr Suite kSuites[] = {{"cities", longhaul::bench_cities},
-                             {"clusters", longhaul::bench_clusters, longhaul::bench_clusters_full},
-                             {"codec", run_codec, nullptr, longhaul::bench_codec},
-                             {"compute", longhaul::bench_compute},
-                             {"data", longhaul::bench_data},
-                             {"dtfm", longhaul::bench_dtfm},
-                             {"fidelity", longhaul::bench_fidelity, longhaul::bench_fidelity_full},
-                             {"kernels", longhaul::bench_kernels},
-                             {"netsim", longhaul::bench_netsim},
-                             {"order", longhaul::bench_order},
-                             {"planner", longhaul::bench_planner},
-                             {"scale", longhaul::bench_scale, longhaul::bench_scale_full},
-                             {"simgrid", longhaul::bench_simgrid},
-                             {"tcp", longhaul::bench_tcp, longhaul::bench_tcp_full}};
+constexpr Suite kSuites[] = {
+    {"cities", longhaul::bench_cities},
+    {"clusters", longhaul::bench_clusters, longhaul::bench_clusters_full},
+    {"codec", run_codec, nullptr, longhaul::bench_codec},
+    {"compression", longhaul::bench_compression, longhaul::bench_compression_full},
+    {"compute", longhaul::bench_compute},
+    {"data", longhaul::bench_data},
+    {"dtfm", longhaul::bench_dtfm},
+    {"fidelity", longhaul::bench_fidelity, longhaul::bench_fidelity_full},
+    {"kernels", longhaul::bench_kernels},
+    {"netsim", longhaul::bench_netsim},
+    {"order", longhaul::bench_order},
+    {"planner", longhaul::bench_planner},
+    {"scale", longhaul::bench_scale, longhaul::bench_scale_full},
+    {"simgrid", longhaul::bench_simgrid},
+    {"tcp", longhaul::bench_tcp, longhaul::bench_tcp_full}};
 
 }  // namespace
 

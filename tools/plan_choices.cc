@@ -20,8 +20,10 @@ std::string choices_json(const Plan& plan, const Topology& topology, const Job& 
   json["recompute"] = recomputes(plan, job);
   json["codecs"] = Json::array();
   for (const PairCodec& pair : plan.activation_codecs) {
-    json["codecs"].push_back(
-        {{"between", {site(pair.site), site(pair.other)}}, {"activations", name_of(pair.codec)}});
+    json["codecs"].push_back({{"between", {site(pair.site), site(pair.other)}},
+                              {"activations", name_of(pair.codec)},
+                              {"activation_gradients", name_of(activation_gradient_codec(
+                                                           plan, job, pair.site, pair.other))}});
   }
   json["reductions"] = Json::array();
   for (int i = 0; i < static_cast<int>(plan.reductions.size()); ++i) {

@@ -18,6 +18,7 @@
 #include "planner/trade_off.h"
 #include "tools/command.h"
 #include "tools/dtfm_command.h"
+#include "tools/histories.h"
 #include "tools/plan_explain.h"
 #include "tools/plan_from.h"
 #include "tools/plan_policies.h"
@@ -86,6 +87,10 @@ std::string json_text(const Outcome& outcome, const Topology& topology, const Jo
     if (!outcome.all.empty())
       out["alternatives"] = Json::parse(alternatives_json(outcome.others, job));
     out["explain"] = Json::parse(explanation_json(*explanation, topology, job));
+    if (const Json histories = Json::parse(histories_json(plan, topology, job));
+        !histories.empty()) {
+      out["explain"]["histories"] = histories;
+    }
   }
   if (!outcome.front.empty())
     out["pareto"] = Json::parse(pareto_json(outcome.front, topology, job));
@@ -200,6 +205,9 @@ Result<void> make_plan(const PlanOptions& options) {
     fmt::print("{}\n{}",
                alternatives_text(outcome.judged, outcome.others, job, goal_of(options, job)),
                explanation_text(explanation, topology, job));
+    if (const std::string histories = histories_text(plan, topology, job); !histories.empty()) {
+      fmt::print("\n{}", histories);
+    }
   }
   if (outcome.from) fmt::print("\n{}", warm_start_text(outcome, options, topology));
   if (!outcome.front.empty()) fmt::print("\n{}", pareto_text(outcome.front, topology, job));

@@ -120,7 +120,8 @@ class Exporter {
         const int site = topology_.site_of(pipeline[i]);
         const int other = topology_.site_of(pipeline[i + 1]);
         if (site == other) continue;
-        coarsest = std::max(coarsest, activation_codec(plan_, job_, site, other));
+        coarsest = std::max({coarsest, activation_codec(plan_, job_, site, other),
+                             activation_gradient_codec(plan_, job_, site, other)});
       }
     }
     return coarsest;
@@ -181,9 +182,7 @@ class Exporter {
     return out;
   }
 
-  static double codec_bytes_of(Codec codec, double raw) {
-    return codec == Codec::kInt8 ? 1 : codec == Codec::kBf16 ? 2 : raw;
-  }
+  static double codec_bytes_of(Codec codec, double raw) { return bits_of(codec, 8 * raw) / 8; }
 
   // ---- files
 

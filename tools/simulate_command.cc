@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "core/config_cursor.h"
@@ -17,6 +18,7 @@
 #include "netsim/step_simulation.h"
 #include "netsim/timeline.h"
 #include "tools/command.h"
+#include "tools/histories.h"
 #include "tools/plan_choices.h"
 #include "tools/run_forecast.h"
 #include "tools/tables.h"
@@ -68,13 +70,18 @@ nlohmann::ordered_json times_json(const TaskletTimes& times) {
           {"commit_s", times.commit.value()},   {"update_s", times.update.value()}};
 }
 
+/// `first`: the step of first visits, where a codec asks for them.
 std::string json_text(const Topology& topology, const Job& job, const Plan& plan,
-                      const StepResult& step) {
+                      const StepResult& step, const std::optional<Seconds>& first) {
   nlohmann::ordered_json out;
   out["version"] = 1;
   out["step_s"] = step.step.value();
   out["tokens_per_s"] = job.tokens_per_step() / step.step.value();
   out["usd_per_step"] = step.usd;
+  if (first) {
+    out["first_epoch_step_s"] = first->value();
+    out["histories"] = nlohmann::ordered_json::parse(histories_json(plan, topology, job));
+  }
   out.update(nlohmann::ordered_json::parse(choices_json(plan, topology, job)));
   for (std::size_t c = 0; c < step.tasklets.size(); ++c) {
     const int pipeline = static_cast<int>(c) / plan.stages();
@@ -218,16 +225,26 @@ Result<int> simulate(const Options& options) {
   if (!options.timeline.empty()) {
     LH_TRY(write_file(options.timeline, timeline_json(step, topology, file.plan)));
   }
+  std::optional<Seconds> first;
+  if (asks_visit(topology, job, file.plan)) {
+    LH_ASSIGN(const StepResult of_first,
+              simulate_step(topology, job, file.plan,
+                            {.conditions = &conditions, .visit = Visit::kFirst}));
+    first = of_first.step;
+  }
   if (options.json) {
-    fmt::print("{}", json_text(topology, job, file.plan, step));
+    fmt::print("{}", json_text(topology, job, file.plan, step, first));
     return 0;
   }
   fmt::print("{}", headline(topology, job));
   fmt::print("plan {}: {} stages x {} pipelines\n", options.plan, file.plan.stages(),
              file.plan.pipelines());
   fmt::print("{}", choices_table(file.plan, topology, job));
-  fmt::print("{}\n", summary(job, step));
-  fmt::print("{}\n", step_table(file.plan, step));
+  fmt::print("{}", summary(job, step));
+  if (first) {
+    fmt::print("{}\n{}", first_epoch_text(job, *first), histories_text(file.plan, topology, job));
+  }
+  fmt::print("\n{}\n", step_table(file.plan, step));
   fmt::print("{}", traffic_table(topology, step, 8));
   if (!options.timeline.empty()) fmt::print("\ntimeline {}\n", options.timeline);
   return 0;

@@ -78,16 +78,21 @@ class Keeper {
       const int site = topology_.find_site(base_.topology.sites[at(pair.site)].name);
       const int other = topology_.find_site(base_.topology.sites[at(pair.other)].name);
       if (site < 0 || other < 0) continue;
-      if (!job_.activations_auto || !allows(job_.activations, true, pair.codec)) {
+      if (!job_.activations_auto || !allows(job_, CodecUse::kActivations, pair.codec)) {
         note("the job's codec of activations takes the place of the plan's");
-        continue;
+        pair.codec = job_.activations;
       }
-      codecs.push_back({std::min(site, other), std::max(site, other), pair.codec});
+      if (pair.gradients && !allows(job_, CodecUse::kActivationGradients, *pair.gradients)) {
+        note("the job's codec of activation gradients takes the place of the plan's");
+        pair.gradients.reset();
+      }
+      if (pair.codec == job_.activations && !pair.gradients) continue;
+      codecs.push_back({std::min(site, other), std::max(site, other), pair.codec, pair.gradients});
     }
     plan.activation_codecs = std::move(codecs);
     for (Reduction& reduction : plan.reductions) {
       const bool is_own = base_.job.gradients_auto || reduction.codec != base_.job.gradients;
-      if (is_own && allows(job_.gradients, job_.gradients_auto, reduction.codec)) continue;
+      if (is_own && allows(job_, CodecUse::kGradients, reduction.codec)) continue;
       reduction.codec = job_.gradients;
     }
     if (!plan.reductions.empty()) {

@@ -16,6 +16,7 @@
 #include "executor/emulation/emulated_compute_queue.h"
 #include "executor/emulation/emulated_transport.h"
 #include "executor/launch/supervised.h"
+#include "executor/run/device_times.h"
 #include "executor/run/worker.h"
 #include "executor/storage/real_storage.h"
 #include "executor/transport/asio_transport.h"
@@ -104,7 +105,8 @@ class WorkerProcess {
     if (spec_.emulation) {
       LH_ASSIGN(page_, SharedPage::open(spec_.emulation->page));
       transport = make_emulated_transport(std::move(transport), runtime_.loop(), *page_);
-      queue_ = make_emulated_compute_queue(post, device_times(), *page_);
+      queue_ = make_emulated_compute_queue(
+          post, device_times(spec_, cell(), spec_.emulation->devices[index_of_cell()]), *page_);
     } else {
       set_operation_threads(threads());
       queue_ = make_cpu_compute_queue(post);
@@ -141,31 +143,6 @@ class WorkerProcess {
               open_local_sequences(*storage_, shard_paths(spec_.data_folder, dataset->validation),
                                    dataset->vocabulary, spec_.validation->context));
     return {};
-  }
-
-  /// The device's table, by the tags of a worker's work. What the plan does not price is free, and
-  /// then takes what it really takes.
-  WorkTimes device_times() {
-    const Plan validation = spec_.validation ? validation_plan(spec_) : spec_.plan;
-    return
-        [train_list = make_schedule(spec_.plan, spec_.job).tasklets[index_of_cell()].instructions,
-         validation_list =
-             make_schedule(validation, spec_.job).tasklets[index_of_cell()].instructions,
-         device = spec_.emulation->devices[index_of_cell()]](std::uint64_t tag,
-                                                             std::size_t) -> Seconds {
-          if (tag == kUpdateTag) return Seconds(device.update_s);
-          const bool is_validation = (tag & kValidationTag) != 0;
-          const auto& list = is_validation ? validation_list : train_list;
-          const std::uint64_t index = tag & ~kValidationTag;
-          if (index >= list.size()) return Seconds(0);
-          const Op op = list[index].op;
-          if (op == Op::kForward) return Seconds(device.forward_s);
-          if (is_validation) return Seconds(0);  // it has no other work
-          if (op == Op::kRecompute) return Seconds(device.recompute_s);
-          if (op == Op::kBackward) return Seconds(device.backward_s);
-          if (op == Op::kBackwardInput) return Seconds(device.backward_input_s);
-          return Seconds(op == Op::kBackwardWeight ? device.backward_weight_s : 0);
-        };
   }
 
   void connect(PeerAddresses peers) {

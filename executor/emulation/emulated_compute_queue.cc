@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "kernels/cpu/thread_compute_queue.h"
 
@@ -17,9 +18,7 @@ class EmulatedComputeQueue final : public ThreadComputeQueue {
       : ThreadComputeQueue(std::move(post)),
         times_(std::move(times)),
         page_(page),
-        device_(page.dilation()) {
-    start();
-  }
+        devices_(kStreamsMax, DeviceTime(page.dilation())) {}
   ~EmulatedComputeQueue() override { stop(); }
 
  private:
@@ -30,30 +29,32 @@ class EmulatedComputeQueue final : public ThreadComputeQueue {
   /// To wake in time, instead of together with others.
   void begin() override { prctl(PR_SET_TIMERSLACK, 1UL); }
 
-  bool perform(std::move_only_function<Result<void>()>& run, const Stamp& stamp,
+  bool perform(StreamId stream, std::move_only_function<Result<void>()>& run, const Stamp& stamp,
                Result<void>& status) override {
-    const std::int64_t due = device_.due(stamp.submitted, stamp.table);
+    DeviceTime& device = devices_[static_cast<std::size_t>(stream)];
+    const std::int64_t due = device.due(stamp.submitted, stamp.table);
     if (status) {
       const std::optional<int> permit = page_.take_permit(stopping());
       if (!permit) return false;
       status = run();
       page_.give_permit(*permit);
     }
-    const std::int64_t lateness = device_.finish(due, monotonic_nanoseconds());
+    const std::int64_t lateness = device.finish(due, monotonic_nanoseconds());
     // What the table does not price takes what it takes: it cannot be late.
     if (stamp.table > Seconds(0)) page_.count_completion(lateness);
     return true;
   }
 
-  bool complete() override {
+  bool complete(StreamId stream) override {
+    const DeviceTime& device = devices_[static_cast<std::size_t>(stream)];
     // The steady clock is CLOCK_MONOTONIC, like the page's.
     return wait_until(
-        std::chrono::steady_clock::time_point(std::chrono::nanoseconds(device_.free_at())));
+        std::chrono::steady_clock::time_point(std::chrono::nanoseconds(device.free_at())));
   }
 
   const WorkTimes times_;
   SharedPage& page_;
-  DeviceTime device_;  // the worker's thread only
+  std::vector<DeviceTime> devices_;  // each the thread's of its stream
 };
 
 }  // namespace

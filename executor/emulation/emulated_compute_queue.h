@@ -1,13 +1,14 @@
-// ComputeQueue of an emulated device: the work runs for real on one thread of this process, and is
-// done when the device would have been done.
+// ComputeQueue of an emulated device: the work runs for real on a thread of this process for each
+// stream, and is done when the device would have been done.
 //
-// The device works off one piece after the other, whatever their streams. A piece is done at
-// max(submission, end of the piece before) + k x its time in the table, k being the dilation of the
-// page, and never before the real work is done. For the real work one of the page's permits is
-// taken, so that no more of it runs at a time than the machine has cores for. Work that was really
-// done late holds up its device; it is counted in the page where that is more than 0.5 ms, and a
-// run with more than a few such pieces measures this machine instead of the emulated one. A piece
-// whose time in the table is 0 takes what it really takes, and is never late.
+// A stream works off one piece after the other; streams of a device overlap freely, as in
+// simulated_compute_queue.h. A piece is done at max(submission, end of the piece before) + k x its
+// time in the table, k being the dilation of the page, and never before the real work is done. For
+// the real work one of the page's permits is taken, so that no more of it runs at a time than the
+// machine has cores for. Work that was really done late holds up its device; it is counted in the
+// page where that is more than 0.5 ms, and a run with more than a few such pieces measures this
+// machine instead of the emulated one. A piece whose time in the table is 0 takes what it really
+// takes, and is never late.
 //
 // Copies are priced like work, under kCopyTag, as in simulated_compute_queue.h.
 #pragma once
@@ -22,7 +23,7 @@
 
 namespace longhaul {
 
-/// When an emulated device is done with what. Times in nanoseconds on the wall.
+/// When a stream of an emulated device is done with what. Times in nanoseconds on the wall.
 class DeviceTime {
  public:
   explicit DeviceTime(double dilation) : dilation_(dilation) {}
@@ -43,7 +44,7 @@ class DeviceTime {
   std::int64_t free_at_ = 0;
 };
 
-/// `post` must be safe to call from the worker thread until the queue is gone. `times` (emulated
+/// `post` must be safe to call from the streams' threads until the queue is gone. `times` (emulated
 /// time) is called by the owner's thread. The page must outlive the queue.
 std::unique_ptr<ComputeQueue> make_emulated_compute_queue(ComputeQueue::Post post, WorkTimes times,
                                                           SharedPage& page);

@@ -17,6 +17,10 @@ Op send_op(Op op) {
   return op;
 }
 
+bool is_send(Op op) {
+  return op == Op::kSendActivation || op == Op::kSendGradient;
+}
+
 /// Whether it turns the gradient of the output into that of the input.
 bool makes_input_gradient(Op op) {
   return op == Op::kBackward || op == Op::kBackwardInput;
@@ -27,10 +31,47 @@ bool makes_weight_gradient(Op op) {
   return op == Op::kBackward || op == Op::kBackwardWeight;
 }
 
-std::string describe(const Instruction& instruction) {
-  std::string text(name_of(instruction.op));
-  if (instruction.micro_batch >= 0) text += " " + std::to_string(instruction.micro_batch);
+std::string describe(Op op, int micro_batch) {
+  std::string text(name_of(op));
+  if (micro_batch >= 0) text += " " + std::to_string(micro_batch);
   return text;
+}
+std::string describe(const Instruction& instruction) {
+  return describe(instruction.op, instruction.micro_batch);
+}
+std::string describe(const BoundaryMessage& message) {
+  Op op = message.which.op;
+  if (message.is_incoming) {
+    op = op == Op::kSendActivation ? Op::kReceiveActivation : Op::kReceiveGradient;
+  }
+  return describe(op, message.which.micro_batch);
+}
+
+/// Brings a boundary tensor to where the stage computes with it.
+Result<void> take_in(StageMessage& from, const BoundaryTensor& which, std::size_t bytes,
+                     std::span<float> tensor) {
+  if (from.kind != StageMessage::Kind::kPlain) {
+    std::ranges::copy(from.tensor, tensor.begin());
+    return {};
+  }
+  LH_TRY(from.reader->begin(which, from.wire.as<std::byte>().first(bytes), tensor));
+  return from.reader->advance(bytes, true);
+}
+
+/// And away from there: ready to be encoded, or a plain message already.
+Result<void> put_out(StageMessage& to, const BoundaryTensor& which, std::size_t bytes,
+                     std::span<const float> tensor) {
+  if (to.kind != StageMessage::Kind::kPlain) {
+    std::ranges::copy(tensor, to.tensor.begin());
+    return {};
+  }
+  LH_ASSIGN(const std::size_t size,
+            to.writer->begin(which, tensor, to.wire.as<std::byte>().first(bytes)));
+  LH_CHECK(size == bytes, "a plain message has a fixed size");
+  for (std::size_t ready = 0; ready < size;) {
+    LH_ASSIGN(ready, to.writer->advance());
+  }
+  return {};
 }
 
 }  // namespace
@@ -68,7 +109,8 @@ PipelineStep::PipelineStep(const PipelineContext& context, const Options& option
       previous_(tasklet_.stage > 0 ? context.cell - 1 : -1),
       next_(tasklet_.stage + 1 < context.schedule->stages ? context.cell + 1 : -1),
       in_flight_(micro_batches_in_flight(tasklet_)),
-      shared_(std::make_shared<Shared>()) {
+      shared_(std::make_shared<Shared>()),
+      exchange_(exchange_context()) {
   const ModelSlice& slice = context_.stage->slice();
   LH_CHECK(slice.has_embedding == (previous_ < 0), "the first stage has the embedding");
   LH_CHECK(slice.has_head == (next_ < 0), "the last stage has the head");
@@ -98,20 +140,33 @@ PipelineStep::PipelineStep(const PipelineContext& context, const Options& option
   states_.resize(static_cast<std::size_t>(micro_batches));
   done_.resize(tasklet_.instructions.size());
   times_.resize(tasklet_.instructions.size());
-  const std::size_t elements =
-      context_.storage->rows() * static_cast<std::size_t>(context_.stage->model().width);
-  const auto bytes = [&](Op op, int peer) {
-    return context_.format->wire_bytes({op, 0, peer}, elements);
-  };
-  if (previous_ >= 0) activation_in_bytes_ = bytes(Op::kSendActivation, previous_);
-  if (next_ >= 0) activation_out_bytes_ = bytes(Op::kSendActivation, next_);
-  if (!options_.is_validation) {
-    if (previous_ >= 0) gradient_out_bytes_ = bytes(Op::kSendGradient, previous_);
-    if (next_ >= 0) gradient_in_bytes_ = bytes(Op::kSendGradient, next_);
-  }
   if (slice.has_head) {
     shared_->losses.resize(states_.size() * context_.storage->rows());
   }
+}
+
+BoundaryExchange::Context PipelineStep::exchange_context() {
+  BoundaryExchange::Context exchange;
+  exchange.queue = context_.queue;
+  exchange.stream = context_.codec_stream;
+  exchange.mesh = context_.mesh;
+  exchange.resend = context_.resend;
+  if (context_.samples && !options_.is_validation) {
+    int micro_batches = 0;
+    for (const Instruction& instruction : tasklet_.instructions) {
+      micro_batches = std::max(micro_batches, instruction.micro_batch + 1);
+    }
+    for (int m = 0; m < micro_batches; ++m) {
+      const std::vector<std::int64_t> samples = context_.samples(options_.step, m);
+      exchange.sequences = samples.size();
+      exchange.samples.insert(exchange.samples.end(), samples.begin(), samples.end());
+    }
+  }
+  exchange.failed = [this](const BoundaryMessage& message, const Error& error) {
+    stop(within(describe(message), error).error());
+  };
+  exchange.idle = [this] { settle(); };
+  return exchange;
 }
 
 PipelineStep::~PipelineStep() {
@@ -126,7 +181,7 @@ PipelineStep::MicroBatchState& PipelineStep::state_of(const Instruction& instruc
   return states_[static_cast<std::size_t>(instruction.micro_batch)];
 }
 
-PipelineStep::Message& PipelineStep::message_of(const Instruction& instruction) {
+BoundaryMessage& PipelineStep::message_of(const Instruction& instruction) {
   MicroBatchState& state = state_of(instruction);
   switch (instruction.op) {
     case Op::kReceiveActivation:
@@ -161,17 +216,30 @@ std::uint64_t PipelineStep::name_of_message(const Instruction& instruction) cons
        .stage = static_cast<std::uint16_t>(sender % context_.schedule->stages)});
 }
 
-std::size_t PipelineStep::wire_bytes(const Instruction& instruction) const {
-  switch (instruction.op) {
-    case Op::kReceiveActivation:
-      return activation_in_bytes_;
-    case Op::kSendActivation:
-      return activation_out_bytes_;
-    case Op::kReceiveGradient:
-      return gradient_in_bytes_;
-    default:
-      return gradient_out_bytes_;
+Result<void> PipelineStep::take_message(const Instruction& instruction) {
+  using Kind = StageMessage::Kind;
+  const Op op = send_op(instruction.op);
+  const int peer = instruction.peer;
+  const bool is_empty = options_.is_validation && op == Op::kSendGradient;
+  const bool is_plain = is_empty || context_.format->is_plain(op, peer);
+  const Kind coded = is_send(instruction.op) ? Kind::kOutgoing : Kind::kIncoming;
+  BoundaryMessage& message = message_of(instruction);
+  LH_ASSIGN(message.buffers, context_.storage->take_message(is_plain ? Kind::kPlain : coded));
+  message.which = {.op = op,
+                   .micro_batch = instruction.micro_batch,
+                   .peer = peer,
+                   .step = options_.step,
+                   .is_validation = options_.is_validation,
+                   .samples = exchange_.samples(instruction.micro_batch)};
+  message.is_incoming = !is_send(instruction.op);
+  message.rank = rank_of(peer);
+  message.operation = name_of_message(instruction);
+  message.segment = options_.is_validation ? 1 : 0;
+  if (!is_empty) {
+    message.wire_bytes = context_.format->wire_bytes_max(op, peer, context_.storage->elements());
   }
+  LH_CHECK(message.wire_bytes <= message.buffers->wire.size(), "the storage is the format's");
+  return {};
 }
 
 // ---- the lanes
@@ -212,7 +280,7 @@ bool PipelineStep::begin_next(LaneState& lane) {
 
   InstructionTimes& times = times_[static_cast<std::size_t>(index)];
   if (lane.lane == Lane::kReceive) {
-    if (!message_of(instruction).has_arrived) return false;
+    if (!message_of(instruction).is_ready) return false;
     times.start = lane.free_since;
     for (const std::int32_t before : instruction.after) {
       if (before < 0) continue;
@@ -265,26 +333,25 @@ bool PipelineStep::prepare_compute(const Instruction& instruction) {
   if (instruction.op == Op::kBackwardWeight) return true;
   if (!makes_input_gradient(instruction.op)) {
     if ((slice.has_embedding || slice.has_head) && !state.has_tokens) return false;
-    if (instruction.op == Op::kForward && next_ >= 0 &&
-        !take_output(Lane::kSend, next_, state.activation_out)) {
-      return false;
-    }
+    if (instruction.op == Op::kForward && next_ >= 0 && !take_output(instruction)) return false;
     state.batch = context_.storage->take_micro_batch();
     return true;
   }
-  return previous_ < 0 || take_output(Lane::kSend, previous_, state.gradient_out);
+  return previous_ < 0 || take_output(instruction);
 }
 
-bool PipelineStep::take_output(Lane out, int peer, Message& message) {
-  LaneState& to = *lane(out, peer);
+/// Buffers for what the instruction computes, which a SEND of the same micro-batch sends.
+bool PipelineStep::take_output(const Instruction& instruction) {
+  Instruction send = instruction;
+  send.op = instruction.op == Op::kForward ? Op::kSendActivation : Op::kSendGradient;
+  send.peer = instruction.op == Op::kForward ? next_ : previous_;
+  LaneState& to = *lane(Lane::kSend, send.peer);
   if (to.taken == to.limit) return false;
-  Result<StageStorage::Wire> wire = context_.storage->take_wire();
-  if (!wire) {
-    stop(std::move(wire).error());
+  if (const Result<void> taken = take_message(send); !taken) {
+    stop(taken.error());
     return false;
   }
   ++to.taken;
-  message.wire = std::move(*wire);
   return true;
 }
 
@@ -310,74 +377,63 @@ std::move_only_function<Result<void>()> PipelineStep::work_of(std::int32_t index
   const bool is_backward = makes_input_gradient(instruction.op);
   const bool is_forward = instruction.op == Op::kForward;
   if (instruction.op == Op::kBackwardWeight) return weight_gradient_of(index);
+  if (options_.is_validation && !is_forward) return []() -> Result<void> { return {}; };
+  struct End {
+    StageStorage::Message buffers;  // null: nothing crosses this boundary
+    BoundaryTensor which;
+    std::size_t bytes;
+  };
   struct Work {
     std::shared_ptr<Shared> shared;
     ModelStage& stage;
-    BoundaryFormat& format;
     std::shared_ptr<StageBatch> batch;
     std::shared_ptr<StageTokens> tokens;
-    StageStorage::Wire in, out;  // null: nothing crosses this boundary
-    std::span<std::byte> in_bytes, out_bytes;
-    BoundaryTensor in_name, out_name;
+    End in, out;
     std::size_t loss_offset;
     float loss_scale;
     bool is_first, is_whole, is_last_backward;
   };
-  const int from = is_backward ? next_ : previous_;
-  const int to = is_backward ? previous_ : next_;
-  const Op crossing = is_backward ? Op::kSendGradient : Op::kSendActivation;
-  StageStorage::Wire out;
-  if (is_forward) out = state.activation_out.wire;
-  if (is_backward) out = state.gradient_out.wire;
+  const auto end_at = [](const BoundaryMessage& message) {
+    return End{message.buffers, message.which, message.wire_bytes};
+  };
+  End out{};
+  if (is_forward) out = end_at(state.activation_out);
+  if (is_backward) out = end_at(state.gradient_out);
   Work work{
       .shared = shared_,
       .stage = *context_.stage,
-      .format = *context_.format,
       .batch = state.batch,
       .tokens = state.tokens,
-      .in = is_backward ? state.gradient_in.wire : state.activation_in.wire,
+      .in = end_at(is_backward ? state.gradient_in : state.activation_in),
       .out = std::move(out),
-      .in_bytes = {},
-      .out_bytes = {},
-      .in_name = {crossing, instruction.micro_batch, from},
-      .out_name = {crossing, instruction.micro_batch, to},
       .loss_offset = static_cast<std::size_t>(instruction.micro_batch) * context_.storage->rows(),
       .loss_scale = options_.loss_scale,
-      .is_first = index == first_compute_,
+      .is_first = index == first_compute_ && !options_.is_validation,
       .is_whole = instruction.op == Op::kBackward,
       .is_last_backward = index == last_backward_};
-
-  // Buffers are larger than what travels where the two neighbours' formats differ.
-  const auto bytes_of = [](const StageStorage::Wire& wire, std::size_t bytes) {
-    return wire ? wire->as<std::byte>().first(bytes) : std::span<std::byte>();
-  };
-  work.in_bytes = bytes_of(work.in, is_backward ? gradient_in_bytes_ : activation_in_bytes_);
-  work.out_bytes = bytes_of(work.out, is_backward ? gradient_out_bytes_ : activation_out_bytes_);
-  if (options_.is_validation) {
-    work.is_first = false;
-    if (!is_forward) return []() -> Result<void> { return {}; };
-  }
   if (is_backward) {
     return [w = std::move(work)]() -> Result<void> {
       if (w.shared->is_cancelled) return {};
-      if (w.in) LH_TRY(w.format.decode(w.in_name, w.in_bytes, w.batch->output()));
+      if (w.in.buffers) LH_TRY(take_in(*w.in.buffers, w.in.which, w.in.bytes, w.batch->output()));
       w.stage.backward_input(*w.batch, w.loss_scale);
       if (w.is_whole) w.stage.backward_weight(*w.batch, w.loss_scale);
       if (w.is_last_backward) w.stage.fold_tied_gradient();
-      if (w.out) LH_TRY(w.format.encode(w.out_name, w.batch->input(), w.out_bytes));
-      return {};
+      if (!w.out.buffers) return {};
+      return put_out(*w.out.buffers, w.out.which, w.out.bytes, w.batch->input());
     };
   }
   return [w = std::move(work)]() -> Result<void> {
     if (w.shared->is_cancelled) return {};
     if (w.is_first) w.stage.zero_gradients();
-    if (w.in) LH_TRY(w.format.decode(w.in_name, w.in_bytes, w.batch->input()));
+    if (w.in.buffers) LH_TRY(take_in(*w.in.buffers, w.in.which, w.in.bytes, w.batch->input()));
     if (w.tokens) {
       std::ranges::copy(w.tokens->inputs, w.batch->tokens().begin());
       std::ranges::copy(w.tokens->targets, w.batch->targets().begin());
     }
     w.stage.forward(*w.batch);
-    if (w.out) LH_TRY(w.format.encode(w.out_name, w.batch->output(), w.out_bytes));
+    if (w.out.buffers) {
+      LH_TRY(put_out(*w.out.buffers, w.out.which, w.out.bytes, w.batch->output()));
+    }
     if (!w.shared->losses.empty()) {
       std::ranges::copy(w.batch->losses(),
                         w.shared->losses.begin() + static_cast<std::ptrdiff_t>(w.loss_offset));
@@ -403,10 +459,16 @@ void PipelineStep::computed(std::int32_t index) {
   MicroBatchState& state = state_of(instruction);
   const bool is_backward = makes_input_gradient(instruction.op);
   const bool is_validation = options_.is_validation;
+  for (BoundaryMessage* const out : {&state.activation_out, &state.gradient_out}) {
+    const bool is_made =
+        out == &state.activation_out ? instruction.op == Op::kForward : is_backward;
+    if (!is_made || !out->buffers || out->buffers->kind == StageMessage::Kind::kPlain) continue;
+    exchange_.encode(*out);
+  }
   // Inputs are kept until the backward where a recomputation wants them again.
   if (is_validation ? instruction.op == Op::kForward
                     : is_backward || (instruction.op == Op::kForward && !recomputes_)) {
-    if (state.activation_in.wire) give_back(state.activation_in, Lane::kReceive, previous_);
+    if (state.activation_in.buffers) give_back(state.activation_in, Lane::kReceive, previous_);
     if (state.tokens) {
       context_.storage->give_back(std::move(state.tokens));
       --tokens_held_;
@@ -428,39 +490,25 @@ void PipelineStep::post_receives() {
     if (lane.lane != Lane::kReceive) continue;
     while (lane.posted < lane.instructions.size() && lane.taken < lane.limit) {
       const Instruction& instruction = at(lane.instructions[lane.posted]);
-      Result<StageStorage::Wire> wire = context_.storage->take_wire();
-      if (!wire) return stop(std::move(wire).error());
+      if (const Result<void> taken = take_message(instruction); !taken) return stop(taken.error());
       ++lane.posted;
       ++lane.taken;
-      Message& message = message_of(instruction);
-      message.wire = *wire;
-      context_.mesh->receive(rank_of(instruction.peer), name_of_message(instruction), segment(),
-                             message.wire->as<std::byte>().first(wire_bytes(instruction)),
-                             [this, alive = std::weak_ptr(alive_), &message, wire = *wire] {
-                               if (alive.expired() || is_stopped_) return;
-                               message.has_arrived = true;
-                               advance();
-                             });
+      exchange_.receive(message_of(instruction), [this] { advance(); });
     }
   }
 }
 
 void PipelineStep::send(std::int32_t index) {
-  const Instruction& instruction = at(index);
-  const StageStorage::Wire wire = message_of(instruction).wire;
-  context_.mesh->send(rank_of(instruction.peer), name_of_message(instruction), segment(),
-                      wire->as<std::byte>().first(wire_bytes(instruction)),
-                      [this, alive = std::weak_ptr(alive_), index, wire] {
-                        if (alive.expired() || is_stopped_) return;
-                        const Instruction& sent = at(index);
-                        give_back(message_of(sent), Lane::kSend, sent.peer);
-                        finish(index);
-                      });
+  exchange_.send(message_of(at(index)), [this, index] {
+    const Instruction& sent = at(index);
+    give_back(message_of(sent), Lane::kSend, sent.peer);
+    finish(index);
+  });
 }
 
-void PipelineStep::give_back(Message& message, Lane of, int peer) {
-  context_.storage->give_back(std::move(message.wire));
-  message.wire = nullptr;
+void PipelineStep::give_back(BoundaryMessage& message, Lane of, int peer) {
+  context_.storage->give_back(std::move(message.buffers));
+  message.buffers = nullptr;
   --lane(of, peer)->taken;
 }
 
@@ -509,6 +557,7 @@ void PipelineStep::stop(std::optional<Error> error) {
   is_stopped_ = true;
   error_ = std::move(error);
   shared_->is_cancelled = true;
+  exchange_.cancel();
   settle();
 }
 
@@ -521,7 +570,7 @@ void PipelineStep::abort(Task released) {
 
 /// Tells how a stopped step ended, once the queue is done with the stage.
 void PipelineStep::settle() {
-  if (is_computing_) return;
+  if (is_computing_ || !exchange_.is_idle()) return;
   // Buffers may still be the mesh's: they are not reused but freed with their last owner. Tokens
   // may still be their source's, likewise. Micro-batches are the queue's alone.
   for (MicroBatchState& state : states_) {

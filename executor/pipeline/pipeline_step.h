@@ -6,11 +6,16 @@
 //   FWD, RECOMPUTE   the tokens of the micro-batch, asked for K + 1 micro-batches ahead
 //   FWD, BWD(_INPUT) a buffer for the result, when `sent` of a message K micro-batches earlier has
 //                    not come yet (its receiver has had it for long)
-//   RECV_*           the message
+//   SEND_*           the first pieces of the message, encoded on the codec stream since FWD or BWD
+//   RECV_*           the message, decoded on the codec stream as its pieces arrive
 //
-// What crosses a stage boundary goes through message buffers, which a FWD or BWD decodes its input
-// from and encodes its result into. So a micro-batch's own memory is free for the incoming gradient
-// as soon as its forward is over, whether or not the activation has been sent. Receives are posted
+// What crosses a stage boundary goes through message buffers (StageMessage: the tensor, and its
+// message): FWD or BWD takes its input from one and leaves its result in one. So a micro-batch's
+// own memory is free for the incoming gradient as soon as its forward is over, whether or not the
+// activation has been encoded or sent; nothing is decoded twice; and the lanes of this table wait
+// for codec work only where they wait for a message, which that work brings nearer without waiting
+// for anything (boundary_exchange.h): it adds no way to dead-lock. Plain messages, as inside a
+// site, are copied from and to the stage's memory by FWD and BWD themselves. Receives are posted
 // before the peer can send, so nothing waits in the mesh's store within a step:
 //
 //   buffer                      how many              held from            until
@@ -47,6 +52,7 @@
 
 #include "core/schedule.h"
 #include "core/units.h"
+#include "executor/pipeline/boundary_exchange.h"
 #include "executor/pipeline/boundary_format.h"
 #include "executor/pipeline/stage_storage.h"
 #include "executor/pipeline/token_source.h"
@@ -78,11 +84,16 @@ struct PipelineContext {
   ModelStage* stage = nullptr;
   StageStorage* storage = nullptr;
   ComputeQueue* queue = nullptr;
-  StreamId stream{};  // where the stage's work goes
+  StreamId stream{};        // where the stage's work goes
+  StreamId codec_stream{};  // and where its boundary tensors are encoded and decoded
   Mesh* mesh = nullptr;
   EventLoop* loop = nullptr;
-  TokenSource* tokens = nullptr;  // may be null for a stage without embedding and head
-  BoundaryFormat* format = nullptr;
+  TokenSource* tokens = nullptr;     // may be null for a stage without embedding and head
+  BoundaryFormat* format = nullptr;  // the storage's
+  /// The sequences of a micro-batch of a training step, in slot order, -1 for padding. Empty:
+  /// formats are not told.
+  std::function<std::vector<std::int64_t>(std::uint32_t step, int micro_batch)> samples{};
+  ResendHook resend{};
   PipelineHooks hooks;
 };
 
@@ -130,15 +141,15 @@ class PipelineStep {
   PipelineStep& operator=(const PipelineStep&) = delete;
 
   /// Once. The completion comes in a task of its own: with the result, or with the first error of
-  /// device, tokens, codec or hooks, when the queue no longer uses the stage. A lost peer is no
-  /// error here: its messages stay away until the owner, whom the mesh tells, aborts.
+  /// device, tokens, codec or hooks, when the queue no longer uses stage and format. A lost peer is
+  /// no error here: its messages stay away until the owner, whom the mesh tells, aborts.
   void start(Completion done);
 
   /// Ends the step: no completion, no more messages, no more hooks. `released` comes in a task of
-  /// its own when the queue no longer uses the stage. Buffers that the mesh still uses are freed
-  /// when it lets go of them; a term must end before the names of its messages are posted again.
-  /// Hooks that have begun are their owner's to end; it does not matter if they still call back.
-  /// A hook may call this; it must not destroy the step before it returns.
+  /// its own when the queue no longer uses stage and format. Buffers that the mesh still uses are
+  /// freed when it lets go of them; a term must end before the names of its messages are posted
+  /// again. Hooks that have begun are their owner's to end; it does not matter if they still call
+  /// back. A hook may call this; it must not destroy the step before it returns.
   void abort(Task released);
 
   /// On a stage with head: as in PipelineResult, of the forwards that are over. For the hooks.
@@ -161,17 +172,11 @@ class PipelineStep {
     std::size_t posted = 0;  // receives that the mesh has been given
   };
 
-  /// A tensor on its way in or out.
-  struct Message {
-    StageStorage::Wire wire;
-    bool has_arrived = false;
-  };
-
   struct MicroBatchState {
     std::shared_ptr<StageBatch> batch;
     std::shared_ptr<StageTokens> tokens;
     bool has_tokens = false;
-    Message activation_in, activation_out, gradient_in, gradient_out;
+    BoundaryMessage activation_in, activation_out, gradient_in, gradient_out;
   };
 
   /// What work in the queue needs when the step may be gone.
@@ -179,12 +184,12 @@ class PipelineStep {
 
   const Instruction& at(std::int32_t index) const;
   MicroBatchState& state_of(const Instruction& instruction);
-  Message& message_of(const Instruction& instruction);
+  BoundaryMessage& message_of(const Instruction& instruction);
   LaneState* lane(Lane lane, int peer);
   std::uint64_t name_of_message(const Instruction& instruction) const;
-  std::uint32_t segment() const { return options_.is_validation ? 1 : 0; }
-  /// What a message has on the wire; 0 for an empty one.
-  std::size_t wire_bytes(const Instruction& instruction) const;
+  BoundaryExchange::Context exchange_context();
+  /// Takes buffers for a message and says what it is.
+  Result<void> take_message(const Instruction& instruction);
   int rank_of(int cell) const;
 
   void advance();
@@ -192,7 +197,7 @@ class PipelineStep {
   bool is_ready(const Instruction& instruction) const;
   /// Takes what the instruction needs; false while something is missing.
   bool prepare_compute(const Instruction& instruction);
-  bool take_output(Lane out, int peer, Message& message);
+  bool take_output(const Instruction& instruction);
   void submit(std::int32_t index);
   std::move_only_function<Result<void>()> work_of(std::int32_t index);
   std::move_only_function<Result<void>()> weight_gradient_of(std::int32_t index);
@@ -200,7 +205,7 @@ class PipelineStep {
   void send(std::int32_t index);
   void run_hook(std::int32_t index);
   void finish(std::int32_t index);
-  void give_back(Message& message, Lane lane, int peer);
+  void give_back(BoundaryMessage& message, Lane lane, int peer);
 
   void post_receives();
   void fetch_tokens();
@@ -212,8 +217,6 @@ class PipelineStep {
   const TaskletSchedule& tasklet_;
   const int previous_;  // cells; -1 where there is none
   const int next_;
-  std::size_t activation_in_bytes_ = 0, activation_out_bytes_ = 0;  // on the wire
-  std::size_t gradient_in_bytes_ = 0, gradient_out_bytes_ = 0;
   int in_flight_ = 0;
   bool recomputes_ = false;
   std::int32_t first_compute_ = -1;
@@ -237,6 +240,7 @@ class PipelineStep {
 
   /// Owned here and by the work in the queue.
   std::shared_ptr<Shared> shared_;
+  BoundaryExchange exchange_;
   /// Owned here alone; callbacks hold weak references, to do nothing once the step is gone.
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };

@@ -34,11 +34,22 @@ std::shared_ptr<StageTokens> StageStorage::take_tokens() {
   return made;
 }
 
-Result<StageStorage::Wire> StageStorage::take_wire() {
-  if (Wire taken = take_last(wires_)) return taken;
-  LH_ASSIGN(ComputeBuffer buffer, queue_.allocate_staging(wire_bytes_));
-  ++wires_made_;
-  return std::make_shared<ComputeBuffer>(std::move(buffer));
+std::size_t StageStorage::elements() const {
+  return rows() * static_cast<std::size_t>(stage_.model().width);
+}
+
+Result<StageStorage::Message> StageStorage::take_message(StageMessage::Kind kind) {
+  using Kind = StageMessage::Kind;
+  if (Message taken = take_last(messages_[static_cast<std::size_t>(kind)])) return taken;
+  LH_ASSIGN(ComputeBuffer wire, queue_.allocate_staging(wire_bytes_));
+  ++messages_made_;
+  auto made = std::make_shared<StageMessage>();
+  made->kind = kind;
+  made->wire = std::move(wire);
+  if (kind != Kind::kPlain) made->tensor.resize(elements());
+  if (kind != Kind::kIncoming) made->writer = format_.make_writer();
+  if (kind != Kind::kOutgoing) made->reader = format_.make_reader();
+  return made;
 }
 
 void StageStorage::give_back(std::shared_ptr<StageBatch>&& batch) {
@@ -47,8 +58,8 @@ void StageStorage::give_back(std::shared_ptr<StageBatch>&& batch) {
 void StageStorage::give_back(std::shared_ptr<StageTokens>&& tokens) {
   tokens_.push_back(std::move(tokens));
 }
-void StageStorage::give_back(Wire&& wire) {
-  wires_.push_back(std::move(wire));
+void StageStorage::give_back(Message&& message) {
+  messages_[static_cast<std::size_t>(message->kind)].push_back(std::move(message));
 }
 
 }  // namespace longhaul

@@ -35,10 +35,15 @@ std::optional<std::uint64_t> take_number(std::string_view& text, std::string_vie
 
 }  // namespace
 
-void MeshRequests::ask(int peer, const std::string& what, std::size_t bytes, Answer done) {
+std::uint64_t MeshRequests::open(int peer, std::size_t bytes, Answer done) {
   LH_CHECK(bytes <= kAnswerBytesMax, "longer answers are asked for in pieces");
   const std::uint64_t id = next_id_++ & kIdMax;
   open_[id] = {peer, std::move(done)};
+  return id;
+}
+
+void MeshRequests::ask(int peer, const std::string& what, std::size_t bytes, Answer done) {
+  const std::uint64_t id = open(peer, bytes, std::move(done));
   auto buffer = std::make_shared<std::vector<std::byte>>(bytes);  // owners: the mesh's completion
   const std::span<std::byte> span(*buffer);
   mesh_.receive(peer, operation_of(id), 0, span,
@@ -48,14 +53,31 @@ void MeshRequests::ask(int peer, const std::string& what, std::size_t bytes, Ans
   mesh_.send_control(peer, fmt::format("{}id={} bytes={} {}", kWant, id, bytes, what));
 }
 
+void MeshRequests::ask_at_most(int peer, const std::string& what, std::size_t bytes, Answer done) {
+  const std::uint64_t id = open(peer, bytes, std::move(done));
+  auto buffer = std::make_shared<std::vector<std::byte>>(bytes);  // owners: the mesh's callback
+  const std::span<std::byte> span(*buffer);
+  mesh_.receive_growing(
+      peer, operation_of(id), 0, span,
+      [this, id, buffer, alive = std::weak_ptr(alive_)](std::size_t arrived, bool is_last) mutable {
+        if (!is_last || alive.expired()) return;
+        buffer->resize(arrived);
+        finish(id, std::move(*buffer));
+      });
+  mesh_.send_control(peer, fmt::format("{}id={} at_most={} {}", kWant, id, bytes, what));
+}
+
 bool MeshRequests::received(int peer, const std::string& text) {
   std::string_view rest = text;
   if (rest.starts_with(kWant)) {
     rest.remove_prefix(kWant.size());
     const auto id = take_number(rest, "id", kIdMax);
-    const auto bytes = id ? take_number(rest, "bytes", kAnswerBytesMax) : std::nullopt;
-    if (bytes) on_want(peer, *id, static_cast<std::size_t>(*bytes), std::string(rest));
-    return bytes.has_value();
+    if (!id) return false;
+    const bool is_at_most = rest.starts_with("at_most=");
+    const auto bytes = take_number(rest, is_at_most ? "at_most" : "bytes", kAnswerBytesMax);
+    if (!bytes) return false;
+    on_want(peer, {*id, static_cast<std::size_t>(*bytes), is_at_most}, std::string(rest));
+    return true;
   }
   if (rest.starts_with(kNo)) {
     rest.remove_prefix(kNo.size());
@@ -70,23 +92,24 @@ bool MeshRequests::received(int peer, const std::string& text) {
   return false;
 }
 
-void MeshRequests::on_want(int peer, std::uint64_t id, std::size_t bytes, const std::string& what) {
-  const auto refuse = [this, peer, id](const std::string& why) {
+void MeshRequests::on_want(int peer, const Wanted& wanted, const std::string& what) {
+  const auto refuse = [this, peer, id = wanted.id](const std::string& why) {
     mesh_.send_control(peer, fmt::format("{}id={} {}", kNo, id, why.substr(0, kReasonBytesMax)));
   };
   if (!serve_) return refuse("nothing is served here");
-  serve_(what, bytes,
-         [this, peer, id, bytes, refuse,
+  serve_(what, wanted.bytes,
+         [this, peer, wanted, refuse,
           alive = std::weak_ptr(alive_)](Result<std::vector<std::byte>> answer) {
            if (alive.expired()) return;
            if (!answer) return refuse(answer.error().message);
-           if (answer->size() != bytes) {
-             return refuse(fmt::format("it has {} bytes, not {}", answer->size(), bytes));
+           const bool is_short = answer->size() < wanted.bytes;
+           if (answer->size() > wanted.bytes || (is_short && !wanted.is_at_most)) {
+             return refuse(fmt::format("it has {} bytes, not {}", answer->size(), wanted.bytes));
            }
            // Owners: the mesh's completion.
            auto kept = std::make_shared<std::vector<std::byte>>(std::move(*answer));
            const std::span<const std::byte> span(*kept);
-           mesh_.send(peer, operation_of(id), 0, span, [kept] {});
+           mesh_.send(peer, operation_of(wanted.id), 0, span, [kept] {});
          });
 }
 

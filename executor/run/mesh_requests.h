@@ -1,6 +1,8 @@
-// Questions between ranks with an answer of known size: pieces of files, sequences of tokens.
+// Questions between ranks with an answer of known size (pieces of files, sequences of tokens), or
+// of a size that only who answers knows (a part of a message again).
 //
 //   LHQ1 want id=7 bytes=4096 WHAT      the question, a control message
+//   LHQ1 want id=7 at_most=4096 WHAT    the same where the answer may be shorter
 //   (operation kind 15, step = id)      the answer, a message of the mesh
 //   LHQ1 no id=7 REASON                 or why there is none
 //
@@ -28,7 +30,7 @@ inline constexpr std::size_t kAnswerBytesMax = std::size_t{64} << 20;
 class MeshRequests {
  public:
   using Answer = std::move_only_function<void(Result<std::vector<std::byte>>)>;
-  /// Answers once, now or later.
+  /// Answers once, now or later, with so many bytes, or no more where that was asked for.
   using Serve = std::function<void(const std::string& what, std::size_t bytes, Answer answer)>;
 
   MeshRequests(Mesh& mesh, Serve serve) : mesh_(mesh), serve_(std::move(serve)) {}
@@ -37,6 +39,8 @@ class MeshRequests {
 
   /// `bytes` at most kAnswerBytesMax. `done` is not called once this is destroyed.
   void ask(int peer, const std::string& what, std::size_t bytes, Answer done);
+  /// The same for an answer of so many bytes or fewer.
+  void ask_at_most(int peer, const std::string& what, std::size_t bytes, Answer done);
 
   /// True when the text was a message of ours.
   bool received(int peer, const std::string& text);
@@ -48,7 +52,13 @@ class MeshRequests {
     int peer = 0;
     Answer done;
   };
-  void on_want(int peer, std::uint64_t id, std::size_t bytes, const std::string& what);
+  struct Wanted {
+    std::uint64_t id = 0;
+    std::size_t bytes = 0;
+    bool is_at_most = false;
+  };
+  std::uint64_t open(int peer, std::size_t bytes, Answer done);
+  void on_want(int peer, const Wanted& wanted, const std::string& what);
   void finish(std::uint64_t id, Result<std::vector<std::byte>> answer);
 
   Mesh& mesh_;

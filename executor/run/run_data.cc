@@ -122,6 +122,19 @@ void TrainTokens::fetch(const Request& request, Done done) {
   reader_.request(request.step, slots, into(request, std::move(done)));
 }
 
+std::vector<std::int64_t> samples_of(const RunSpec& spec, int pipeline, std::uint64_t step,
+                                     int micro_batch) {
+  const SlotMap map = slots_of(spec);
+  const SlotRange all = pipeline_slots(spec.plan.micro_batches,
+                                       spec.plan.micro_batch)[static_cast<std::size_t>(pipeline)];
+  const SlotRange slots = micro_batch_slots(all, spec.plan.micro_batch, micro_batch);
+  std::vector<std::int64_t> samples;
+  for (std::int64_t slot = slots.first; slot < slots.first + slots.count; ++slot) {
+    samples.push_back(map.sequence(static_cast<std::int64_t>(step), slot).value_or(-1));
+  }
+  return samples;
+}
+
 double targets_of_step(const RunSpec& spec, std::uint64_t step) {
   return static_cast<double>(slots_of(spec).sequences_of(static_cast<std::int64_t>(step))) *
          spec.job.model.context;

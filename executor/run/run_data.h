@@ -76,6 +76,9 @@ class ValidationTokens final : public TokenSource {
   MicroBatchReader reader_;
 };
 
+/// The sequences of a training step's micro-batch, in slot order; -1 is padding. Needs no data.
+std::vector<std::int64_t> samples_of(const RunSpec& spec, int pipeline, std::uint64_t step,
+                                     int micro_batch);
 /// Target tokens of a step: of the slots that hold a sequence.
 double targets_of_step(const RunSpec& spec, std::uint64_t step);
 /// Of all steps before `step`, from the run's very first on.

@@ -181,6 +181,14 @@ GradientRange tied_gradient(const RunSpec& spec, int stage) {
   return {parameters[at].offset, padded_lengths(parameters, at, at + 1).front()};
 }
 
+std::vector<BoundaryHistory> histories_of(const RunSpec& spec, int pipeline) {
+  std::vector<int> sites;
+  for (int stage = 0; stage < spec.plan.stages(); ++stage) {
+    sites.push_back(spec.place_of_cell(pipeline * spec.plan.stages() + stage).site);
+  }
+  return boundary_histories(spec.plan, spec.job, pipeline, sites, spec.train.sequences());
+}
+
 std::int64_t validation_sequences(const RunSpec& spec) {
   if (!spec.validation) return 0;
   return std::min(spec.job.training->validation_sequences, spec.validation->sequences());

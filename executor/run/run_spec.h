@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/history_budget.h"
 #include "core/job.h"
 #include "core/plan.h"
 #include "core/result.h"
@@ -121,6 +122,10 @@ struct GradientRange {
 };
 GradientRange stage_gradient(const RunSpec& spec, int stage);
 GradientRange tied_gradient(const RunSpec& spec, int stage);
+
+/// How many samples' histories both ends of each boundary of a pipeline keep, by stage, the last
+/// left out: of all samples that the run's data has.
+std::vector<BoundaryHistory> histories_of(const RunSpec& spec, int pipeline);
 
 /// Validation sequences [first, end) of a pipeline: whole micro-batches, as even as the training's.
 struct ValidationShare {

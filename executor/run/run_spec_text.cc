@@ -55,11 +55,9 @@ DataIdentity read_identity(const Json& json) {
 }
 
 Codec read_codec(const Json& json) {
-  const auto name = json.get<std::string>();
-  for (const Codec codec : {Codec::kNone, Codec::kBf16, Codec::kInt8}) {
-    if (name == name_of(codec)) return codec;
-  }
-  throw std::out_of_range("no such codec");
+  const std::optional<Codec> codec = codec_named(json.get<std::string>());
+  if (!codec) throw std::out_of_range("no such codec");
+  return *codec;
 }
 
 ReduceShape read_shape(const Json& json) {
@@ -75,8 +73,9 @@ ReduceShape read_shape(const Json& json) {
 void add_choices(const Plan& plan, Json& json) {
   if (plan.recompute) json["recompute"] = true;
   for (const PairCodec& pair : plan.activation_codecs) {
-    json["codecs"].push_back(
-        {{"site", pair.site}, {"other", pair.other}, {"activations", name_of(pair.codec)}});
+    Json row = {{"site", pair.site}, {"other", pair.other}, {"activations", name_of(pair.codec)}};
+    if (pair.gradients) row["activation_gradients"] = name_of(*pair.gradients);
+    json["codecs"].push_back(std::move(row));
   }
   for (const Reduction& reduction : plan.reductions) {
     json["reductions"].push_back({{"shape", name_of(reduction.shape)},
@@ -89,8 +88,13 @@ void read_choices(const Json& json, Plan& plan) {
   if (json.contains("recompute")) plan.recompute = json.at("recompute").get<bool>();
   if (json.contains("codecs")) {
     for (const Json& at : json.at("codecs")) {
-      plan.activation_codecs.push_back({whole<int>(at.at("site")), whole<int>(at.at("other")),
-                                        read_codec(at.at("activations"))});
+      PairCodec& pair = plan.activation_codecs.emplace_back();
+      pair.site = whole<int>(at.at("site"));
+      pair.other = whole<int>(at.at("other"));
+      pair.codec = read_codec(at.at("activations"));
+      if (at.contains("activation_gradients")) {
+        pair.gradients = read_codec(at.at("activation_gradients"));
+      }
     }
   }
   if (json.contains("reductions")) {
@@ -287,7 +291,8 @@ Result<void> check_choices(const RunSpec& spec) {
   std::set<std::pair<int, int>> pairs;
   const bool good_pairs = std::ranges::all_of(plan.activation_codecs, [&](const PairCodec& pair) {
     return pair.site < pair.other && pairs.emplace(pair.site, pair.other).second &&
-           allows(spec.job.activations, spec.job.activations_auto, pair.codec);
+           allows(spec.job, CodecUse::kActivations, pair.codec) &&
+           (!pair.gradients || allows(spec.job, CodecUse::kActivationGradients, *pair.gradients));
   });
   if (!good_pairs) return invalid("the run's codecs between sites are not what its job allows");
   const std::size_t exchanges = plan.layers.size() + (spec.has_tied_exchange() ? 1 : 0);
@@ -303,7 +308,7 @@ Result<void> check_choices(const RunSpec& spec) {
         reduction.shares.empty() ||
         (reduction.shares.size() == members && std::ranges::all_of(reduction.shares, is_share) &&
          std::ranges::max(reduction.shares) > 0);
-    if (!sound || !allows(spec.job.gradients, spec.job.gradients_auto, reduction.codec)) {
+    if (!sound || !allows(spec.job, CodecUse::kGradients, reduction.codec)) {
       return invalid(
           fmt::format("reduction {} of the run has shares or a codec that cannot be", i));
     }

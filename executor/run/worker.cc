@@ -24,6 +24,18 @@ class Worker::CountingMesh final : public Mesh {
                std::span<std::byte> buffer, Task received) override {
     inner_.receive(peer, operation, segment, buffer, std::move(received));
   }
+  void send_growing(int peer, std::uint64_t operation, std::uint32_t segment,
+                    std::span<const std::byte> payload, Task sent) override {
+    sent_[peer] += payload.size();
+    inner_.send_growing(peer, operation, segment, payload, std::move(sent));
+  }
+  void grow(int peer, std::uint64_t operation, std::uint32_t segment, std::size_t ready) override {
+    inner_.grow(peer, operation, segment, ready);
+  }
+  void receive_growing(int peer, std::uint64_t operation, std::uint32_t segment,
+                       std::span<std::byte> buffer, Arrived arrived) override {
+    inner_.receive_growing(peer, operation, segment, buffer, std::move(arrived));
+  }
   void send_control(int peer, const std::string& text) override { inner_.send_control(peer, text); }
   void on_control(std::function<void(int, const std::string&)> handler) override {
     inner_.on_control(std::move(handler));
@@ -63,28 +75,11 @@ Worker::Worker(const WorkerContext& context, StageState state)
     validation_schedule_ = make_schedule(validation_plan(spec_), spec_.job);
   }
 
-  std::vector<Codec> codecs;
-  const int site = spec_.place_of_cell(context.cell).site;
-  for (int cell = 0; cell < spec_.cells(); ++cell) {
-    const int other = spec_.place_of_cell(cell).site;
-    codecs.push_back(site == other ? Codec::kNone
-                                   : activation_codec(spec_.plan, spec_.job, site, other));
-  }
-  format_ = std::make_unique<CodecBoundary>(std::move(codecs), spec_.job.precision);
-  const ModelShape& model = spec_.job.model;
-  const auto elements = static_cast<std::size_t>(spec_.plan.micro_batch) *
-                        static_cast<std::size_t>(model.context) *
-                        static_cast<std::size_t>(model.width);
-  std::size_t wire_bytes = 0;
-  for (const int neighbour : {context.cell - 1, context.cell + 1}) {
-    const bool is_one =
-        neighbour >= 0 && neighbour < spec_.cells() && spec_.pipeline_of(neighbour) == pipeline_;
-    if (!is_one) continue;
-    const BoundaryTensor which = {Op::kSendActivation, 0, neighbour};
-    wire_bytes = std::max(wire_bytes, format_->wire_bytes(which, elements));
-  }
-  storage_ = std::make_unique<StageStorage>(state_.stage(), *context.queue, spec_.plan.micro_batch,
-                                            wire_bytes);
+  boundaries_ =
+      std::make_unique<StageBoundaries>(spec_, context.cell, *context.queue, *requests_,
+                                        context.make_format ? context.make_format() : nullptr);
+  storage_ = std::make_unique<StageStorage>(state_.stage(), *context.queue, boundaries_->format(),
+                                            spec_.plan.micro_batch, boundaries_->wire_bytes_max());
   stage_exchange_ = {stage_exchange(spec_, stage_), stage_gradient(spec_, stage_)};
   if (spec_.has_tied_exchange() && (stage_ == 0 || stage_ == spec_.plan.stages() - 1)) {
     tied_exchange_ = {tied_exchange(spec_), tied_gradient(spec_, stage_)};
@@ -139,7 +134,7 @@ PipelineContext Worker::pipeline_context(const Schedule& schedule, TokenSource* 
   context.mesh = mesh_.get();
   context.loop = context_.loop;
   context.tokens = tokens;
-  context.format = format_.get();
+  boundaries_->prepare(context);
   return context;
 }
 
@@ -514,6 +509,9 @@ void Worker::lost(int peer, const Error& why) {
 }
 
 void Worker::serve(const std::string& what, std::size_t bytes, MeshRequests::Answer answer) {
+  if (const auto wanted = parse_resend(what)) {
+    return boundaries_->serve(*wanted, std::move(answer));
+  }
   serve_file_piece(runner_, *context_.storage, checkpoints_root(context_.folder), what, bytes,
                    std::move(answer));
 }

@@ -29,6 +29,7 @@
 #include "executor/run/file_transfer.h"
 #include "executor/run/run_data.h"
 #include "executor/run/run_spec.h"
+#include "executor/run/stage_boundaries.h"
 #include "executor/run/stage_state.h"
 
 namespace longhaul {
@@ -54,6 +55,8 @@ struct WorkerContext {
   std::uint64_t origin_ns = 0;
   /// The last call.
   std::function<void(const WorkerEnding&)> ended;
+  /// Of boundary tensors, in place of the plan's codecs: for tests.
+  std::function<std::unique_ptr<BoundaryFormat>()> make_format{};
 };
 
 class Worker {
@@ -132,7 +135,7 @@ class Worker {
   std::unique_ptr<ValidationTokens> validation_tokens_;
   Exchange stage_exchange_;
   std::optional<Exchange> tied_exchange_;  // where this stage takes part in it
-  std::unique_ptr<BoundaryFormat> format_;
+  std::unique_ptr<StageBoundaries> boundaries_;
   std::unique_ptr<StageStorage> storage_;
   std::unique_ptr<Participant> participant_;
 

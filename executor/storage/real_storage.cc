@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -124,6 +126,45 @@ class RealWritableFile final : public WritableFile {
   Descriptor descriptor_;
 };
 
+class MappedScratch final : public ScratchMemory {
+ public:
+  explicit MappedScratch(std::span<std::byte> bytes)
+      : bytes_(bytes), page_bytes_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {
+    // Training data has no business in a core dump.
+    ::madvise(bytes_.data(), bytes_.size(), MADV_DONTDUMP);
+  }
+  MappedScratch(const MappedScratch&) = delete;
+  MappedScratch& operator=(const MappedScratch&) = delete;
+  ~MappedScratch() override { ::munmap(bytes_.data(), bytes_.size()); }
+  std::span<std::byte> bytes() override { return bytes_; }
+
+  void prefetch(std::size_t offset, std::size_t size) override {
+    LH_CHECK(offset <= bytes_.size() && size <= bytes_.size() - offset,
+             "only what is there is wanted");
+    const std::size_t into_page = offset % page_bytes_;
+    // An advice: if the system will not take it, the bytes are read when they are touched.
+    ::madvise(bytes_.data() + offset - into_page, size + into_page, MADV_WILLNEED);
+  }
+
+ private:
+  std::span<std::byte> bytes_;
+  std::size_t page_bytes_;
+};
+
+/// An open file in `folder` that has no name.
+int open_unnamed(const std::string& folder) {
+  int descriptor = uninterrupted(
+      [&] { return ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600); });
+  // Some network and FUSE file systems cannot do that; a kill between the two calls below leaves an
+  // empty file there.
+  if (descriptor < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+    std::string path = folder + "/.longhaul-scratch-XXXXXX";
+    descriptor = ::mkostemp(path.data(), O_CLOEXEC);
+    if (descriptor >= 0) ::unlink(path.c_str());
+  }
+  return descriptor;
+}
+
 Result<void> need_regular_file(const struct stat& status, const std::string& path) {
   if (S_ISREG(status.st_mode)) return {};
   return failed(fmt::format("{} is {}, not a file", path,
@@ -232,6 +273,27 @@ Result<std::uint64_t> RealStorage::free_space(const std::string& folder) {
     bytes = std::numeric_limits<std::uint64_t>::max();
   }
   return bytes;
+}
+
+Result<std::unique_ptr<ScratchMemory>> RealStorage::scratch(const std::string& folder,
+                                                            std::uint64_t bytes) {
+  LH_CHECK(bytes > 0, "nobody needs no memory");
+  const Descriptor descriptor(open_unnamed(folder));
+  if (descriptor.number() < 0) return refused("create a file in", folder);
+  const std::string what = fmt::format("reserve {} bytes in", bytes);
+  const auto reserve = [&] {
+    return ::posix_fallocate(descriptor.number(), 0, static_cast<off_t>(bytes));
+  };
+  int reason = reserve();
+  while (reason == EINTR) reason = reserve();
+  if (reason != 0) {
+    errno = reason;
+    return refused(what, folder);
+  }
+  void* const address =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.number(), 0);
+  if (address == MAP_FAILED) return refused(fmt::format("map {} bytes in", bytes), folder);
+  return std::make_unique<MappedScratch>(std::span(static_cast<std::byte*>(address), bytes));
 }
 
 }  // namespace longhaul

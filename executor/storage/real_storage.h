@@ -20,6 +20,8 @@ class RealStorage final : public Storage {
   Result<void> make_folder(const std::string& path) override;
   Result<void> sync_folder(const std::string& folder) override;
   Result<std::uint64_t> free_space(const std::string& folder) override;
+  Result<std::unique_ptr<ScratchMemory>> scratch(const std::string& folder,
+                                                 std::uint64_t bytes) override;
 };
 
 }  // namespace longhaul

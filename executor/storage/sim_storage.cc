@@ -124,6 +124,20 @@ class SimStorage::Writer final : public WritableFile {
   int born_;
 };
 
+class SimStorage::Scratch final : public ScratchMemory {
+ public:
+  Scratch(SimStorage& storage, std::uint64_t size) : storage_(storage), bytes_(size) {
+    storage_.scratch_bytes_ += size;
+  }
+  ~Scratch() override { storage_.scratch_bytes_ -= bytes_.size(); }
+  std::span<std::byte> bytes() override { return bytes_; }
+  void prefetch(std::size_t, std::size_t) override {}
+
+ private:
+  SimStorage& storage_;
+  std::vector<std::byte> bytes_;
+};
+
 SimStorage::SimStorage() = default;
 SimStorage::~SimStorage() = default;
 
@@ -268,6 +282,18 @@ Result<std::uint64_t> SimStorage::free_space(const std::string& folder) {
   return capacity_ - std::min(capacity_, used());
 }
 
+Result<std::unique_ptr<ScratchMemory>> SimStorage::scratch(const std::string& raw_folder,
+                                                           std::uint64_t bytes) {
+  LH_CHECK(bytes > 0, "nobody needs no memory");
+  const std::string folder = tidy(raw_folder);
+  LH_TRY(begin("reserve space in", folder));
+  LH_TRY(need_folder("reserve space in", folder + "/file"));
+  if (capacity_ != 0 && bytes > capacity_ - std::min(capacity_, used())) {
+    return refused("reserve space in", folder, "No space left on device");
+  }
+  return std::make_unique<Scratch>(*this, bytes);
+}
+
 void SimStorage::restart(CrashLoss loss, std::uint64_t seed) {
   ++restarts_;
   crash_at_ = 0;
@@ -336,7 +362,7 @@ void SimStorage::flip_bit(const std::string& path, std::uint64_t offset, int bit
 }
 
 std::uint64_t SimStorage::used() const {
-  std::uint64_t sum = 0;
+  std::uint64_t sum = scratch_bytes_;
   for (const auto& [path, node] : live_) sum += node->bytes.size();
   return sum;
 }

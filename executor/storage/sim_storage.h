@@ -40,6 +40,8 @@ class SimStorage final : public Storage {
   Result<void> make_folder(const std::string& path) override;
   Result<void> sync_folder(const std::string& folder) override;
   Result<std::uint64_t> free_space(const std::string& folder) override;
+  Result<std::unique_ptr<ScratchMemory>> scratch(const std::string& folder,
+                                                 std::uint64_t bytes) override;
 
   // ---- faults; 0 switches one off
   std::uint64_t operations() const { return operations_; }
@@ -62,7 +64,7 @@ class SimStorage final : public Storage {
   bool has(const std::string& path) const;
   /// The medium rots: bit `bit` (0 to 7) of byte `offset`.
   void flip_bit(const std::string& path, std::uint64_t offset, int bit);
-  /// Bytes of all files together.
+  /// Bytes of all files and of scratch memory together.
   std::uint64_t used() const;
   /// Paths of all files, in order.
   std::vector<std::string> files() const;
@@ -71,6 +73,7 @@ class SimStorage final : public Storage {
   struct Node;
   class Reader;
   class Writer;
+  class Scratch;
   // Owners of a node: the names that the two maps hold for it, and the open files.
   using Entries = std::map<std::string, std::shared_ptr<Node>>;
 
@@ -88,6 +91,7 @@ class SimStorage final : public Storage {
   std::uint64_t crash_at_ = 0;
   std::uint64_t capacity_ = 0;
   std::uint64_t pretended_free_space_ = 0;
+  std::uint64_t scratch_bytes_ = 0;
   int restarts_ = 0;
 };
 

@@ -47,6 +47,19 @@ class WritableFile {
   virtual Result<void> close() = 0;
 };
 
+/// Memory that lies on a disk: a mapped file without a name, all zero at first, which only this
+/// process can open (mode 0600) and which is gone when the process ends, however it ends. Its space
+/// is reserved, so that a disk that fills up later hurts nobody; a disk that breaks does, with
+/// SIGBUS, as a broken swap would. The system keeps in RAM what fits there.
+class ScratchMemory {
+ public:
+  virtual ~ScratchMemory() = default;
+  /// Begins at a page.
+  virtual std::span<std::byte> bytes() = 0;
+  /// These bytes will be wanted soon: reading them ahead begins, nothing waits for it.
+  virtual void prefetch(std::size_t offset, std::size_t size) = 0;
+};
+
 enum class EntryKind { kAbsent, kFile, kFolder };
 
 class Storage {
@@ -69,6 +82,9 @@ class Storage {
   virtual Result<void> sync_folder(const std::string& folder) = 0;
   /// Bytes that this user may still write below `folder`. Others may take them first.
   virtual Result<std::uint64_t> free_space(const std::string& folder) = 0;
+  /// `bytes` >= 1 on the disk of `folder`. A disk without room is an error here, not later.
+  virtual Result<std::unique_ptr<ScratchMemory>> scratch(const std::string& folder,
+                                                         std::uint64_t bytes) = 0;
 };
 
 /// Folder of a path: `a/b` of `a/b/c`, `.` of `c`, `/` of `/c`.

@@ -13,12 +13,14 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "executor/runtime/event_loop.h"
+#include "executor/transport/mesh.h"
 
 namespace longhaul {
 
@@ -44,17 +46,33 @@ class Ranges {
     }
   }
   std::uint64_t end() const { return ranges_.empty() ? 0 : ranges_.rbegin()->second; }
+  /// Where the range from 0 on ends.
+  std::uint64_t prefix() const {
+    return ranges_.empty() || ranges_.begin()->first != 0 ? 0 : ranges_.begin()->second;
+  }
 
  private:
   std::map<std::uint64_t, std::uint64_t> ranges_;
+};
+
+/// Whom a growing receive tells. The prefix may have grown again before a task that tells of it
+/// runs: then it tells of all at once. Owners: the message, until it is complete or forgotten, and
+/// the task.
+struct GrowingReceive {
+  Mesh::Arrived arrived;
+  std::uint64_t prefix = 0;
+  bool is_last = false;
+  bool is_posted = false;  // a task that will tell
 };
 
 struct IncomingMessage {
   bool is_posted = false;
   std::span<std::byte> buffer;
   Task received;
-  std::optional<std::uint64_t> size;  // once its last piece is claimed
+  std::shared_ptr<GrowingReceive> growing;  // in place of `received`; then the size is at most
+  std::optional<std::uint64_t> size;        // once its last piece is claimed
   Ranges claimed;
+  Ranges there;                                           // of them, arrived
   std::uint64_t arrived = 0;                              // bytes
   std::map<std::uint64_t, std::vector<std::byte>> early;  // by offset; empty once posted
 
@@ -62,8 +80,8 @@ struct IncomingMessage {
   std::string misfit(std::uint64_t offset, std::uint64_t bytes, bool is_last) const {
     const std::uint64_t most = is_posted ? buffer.size() : std::uint64_t{1} << 62;
     if (offset > most || bytes > most - offset ||
-        (is_posted && is_last && offset + bytes != buffer.size())) {
-      return fmt::format("does not have the {} bytes that were asked for", buffer.size());
+        (is_posted && !growing && is_last && offset + bytes != buffer.size())) {
+      return wrong_size();
     }
     const std::uint64_t end = offset + bytes;
     if (bytes == 0 && !is_last) return "has an empty piece";
@@ -71,9 +89,17 @@ struct IncomingMessage {
     if ((size && end > *size) || (is_last && claimed.end() > end)) return "goes on after its end";
     return "";
   }
+  std::string wrong_size() const {
+    return fmt::format("does not have the {}{} bytes that were asked for",
+                       growing ? "at most " : "", buffer.size());
+  }
   void claim(std::uint64_t offset, std::uint64_t bytes, bool is_last) {
     claimed.add(offset, offset + bytes);
     if (is_last) size = offset + bytes;
+  }
+  void arrive(std::uint64_t offset, std::uint64_t bytes) {
+    there.add(offset, offset + bytes);
+    arrived += bytes;
   }
   /// Claims are disjoint and end at `size`, so that many bytes are all of them.
   bool is_complete() const { return is_posted && size && arrived == *size; }

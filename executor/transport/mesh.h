@@ -2,10 +2,17 @@
 // Mesh hides connections, frames and chunks.
 //
 // A message is named by (term, operation, segment, sender): see encode_operation in frame.h. It is
-// sent once and received once; the receiver posts a buffer of exactly its size, before or after it
-// arrives. What arrives before its receive is posted waits in a store of bounded size (see
-// MeshLimits); a sender that runs ahead waits before it is full (send_window.h), and overflow is an
-// error of the peer's connection. Order between messages is not promised.
+// sent once and received once; the receiver posts a buffer of exactly its size, or for a growing
+// receive of at least its size, before or after it arrives. What arrives before its receive is
+// posted waits in a store of bounded size (see MeshLimits); a sender that runs ahead waits before
+// it is full (send_window.h), and overflow is an error of the peer's connection. Order between
+// messages is not promised.
+//
+// A growing message is sent while it is made: its size is known from the start, its bytes become
+// final from the front, and what is final leaves while later ones are made; meanwhile other
+// messages pass it. A growing receive learns the size from the message and is told as the arrived
+// prefix grows, so that its owner can use it while the rest travels. The two go together or with
+// plain ones: on the wire they are the same.
 //
 // Everything happens in tasks of the process's event loop; completions are posted, never called
 // from inside send or receive.
@@ -29,6 +36,8 @@ namespace longhaul {
 struct MeshLimits {
   std::size_t early_bytes = std::size_t{64} << 20;  // of one peer, not yet asked for, with headers
   std::size_t chunk_bytes = std::size_t{1} << 20;   // of one frame's payload
+  /// Of a growing message's frames, so that making, sending and using it overlap.
+  std::size_t growing_chunk_bytes = std::size_t{256} << 10;
 };
 
 class Mesh {
@@ -45,6 +54,22 @@ class Mesh {
   /// error of the peer's connection. A name is posted once.
   virtual void receive(int peer, std::uint64_t operation, std::uint32_t segment,
                        std::span<std::byte> buffer, Task received) = 0;
+
+  /// How much of a growing receive is there, from the front; `is_last`: all of it. Each call but
+  /// the last tells of more than the one before.
+  using Arrived = std::move_only_function<void(std::size_t bytes, bool is_last)>;
+  /// As send, of a message of which nothing is final yet: grow() tells. The payload's other bytes
+  /// may be written until then.
+  virtual void send_growing(int peer, std::uint64_t operation, std::uint32_t segment,
+                            std::span<const std::byte> payload, Task sent) = 0;
+  /// The first `ready` bytes of a growing message are final: no fewer than before. No effect on a
+  /// message that is forgotten.
+  virtual void grow(int peer, std::uint64_t operation, std::uint32_t segment,
+                    std::size_t ready) = 0;
+  /// As receive, of a message of at most the buffer's size. `arrived` is called again and again,
+  /// and owns the buffer like a completion; the mesh does not write to the prefix that it has told.
+  virtual void receive_growing(int peer, std::uint64_t operation, std::uint32_t segment,
+                               std::span<std::byte> buffer, Arrived arrived) = 0;
 
   /// A short text (at most kMaxControlPayload bytes) to a peer, in order with other control
   /// messages between the two.

@@ -43,9 +43,17 @@ struct Outgoing {
   MessageName name{};
   std::span<const std::byte> payload;
   Task sent;
+  std::size_t piece = 0;  // bytes of its pieces
+  std::size_t ready = 0;  // bytes that are final
   std::size_t given = 0;  // bytes that streams have or had
   bool is_given = false;  // all of it
   int pieces_in_flight = 0;
+
+  /// Of the piece that can leave now; none while it is being made.
+  std::optional<std::size_t> next_piece() const {
+    const std::size_t size = std::min(piece, payload.size() - given);
+    return given + size <= ready ? std::optional(size) : std::nullopt;
+  }
 };
 
 }  // namespace
@@ -107,8 +115,13 @@ class MeshLink {
   bool is_established() const { return greeted == streams.size(); }
 
   void pump();
-  void send(const MessageName& name, std::span<const std::byte> payload, Task sent);
-  void receive(const MessageName& name, std::span<std::byte> buffer, Task task);
+  /// Of a growing message nothing is ready.
+  void send(const MessageName& name, std::span<const std::byte> payload, Task sent,
+            bool is_growing);
+  void grow(const MessageName& name, std::size_t ready);
+  /// Of the two callbacks one.
+  void receive(const MessageName& name, std::span<std::byte> buffer, Task task,
+               std::shared_ptr<GrowingReceive> growing);
   /// The peer has asked for a message.
   void credited(const FrameHeader& header);
   void set_term(std::uint32_t term);
@@ -137,7 +150,8 @@ class MeshLink {
  private:
   std::size_t piece_bytes(std::size_t message) const;
   MeshStream* stream_for(std::size_t payload);
-  void send_piece(MeshStream& stream, std::size_t size);
+  void send_piece(MeshStream& stream, std::size_t at, std::size_t size);
+  void tell(IncomingMessage& message);
   void adopt_early(IncomingMessage& message);
   void complete(std::map<MessageName, IncomingMessage>::iterator message);
   std::string describe(const MessageName& name, const std::string& what) const;
@@ -372,13 +386,29 @@ MeshStream& MeshLink::add(int index, std::unique_ptr<Connection> connection) {
   return *place;
 }
 
-void MeshLink::send(const MessageName& name, std::span<const std::byte> payload, Task sent) {
+void MeshLink::send(const MessageName& name, std::span<const std::byte> payload, Task sent,
+                    bool is_growing) {
   auto message = std::make_shared<Outgoing>(Outgoing{name, payload, std::move(sent)});
+  message->piece = piece_bytes(payload.size());
+  if (is_growing) message->piece = std::min(message->piece, core.limits.growing_chunk_bytes);
+  if (!is_growing) message->ready = payload.size();
   if (window_.may_leave(name, cost(payload.size()))) {
     outgoing.push_back(std::move(message));
     return pump();
   }
   waiting_[name] = std::move(message);
+}
+
+void MeshLink::grow(const MessageName& name, std::size_t ready) {
+  if (is_over) return;
+  const auto in_line = std::ranges::find(outgoing, name, [](const auto& m) { return m->name; });
+  const auto waits = waiting_.find(name);
+  if (in_line == outgoing.end() && waits == waiting_.end()) return;
+  Outgoing& message = in_line != outgoing.end() ? **in_line : *waits->second;
+  LH_CHECK(ready >= message.ready && ready <= message.payload.size(),
+           "a message grows, up to its size");
+  message.ready = ready;
+  pump();
 }
 
 void MeshLink::credited(const FrameHeader& header) {
@@ -441,12 +471,13 @@ void MeshLink::take_data(const FrameHeader& header, Reading how, std::vector<std
   const auto message = incoming_.find(name_of(header));
   LH_CHECK(message != incoming_.end(), "a message waits for the pieces that it has claimed");
   IncomingMessage& incoming = message->second;
-  incoming.arrived += header.payload_bytes;
+  incoming.arrive(header.offset, header.payload_bytes);
   if (how == Reading::kEarly) {
     incoming.early.emplace(header.offset, std::exchange(piece, {}));
     if (incoming.is_posted) adopt_early(incoming);  // it was posted while this piece was read
   }
-  if (incoming.is_complete()) complete(message);
+  if (incoming.is_complete()) return complete(message);
+  tell(incoming);
 }
 
 void MeshLink::adopt_early(IncomingMessage& message) {
@@ -458,7 +489,8 @@ void MeshLink::adopt_early(IncomingMessage& message) {
   message.early.clear();
 }
 
-void MeshLink::receive(const MessageName& name, std::span<std::byte> buffer, Task task) {
+void MeshLink::receive(const MessageName& name, std::span<std::byte> buffer, Task task,
+                       std::shared_ptr<GrowingReceive> growing) {
   if (is_over) return;
   const auto message = incoming_.try_emplace(name).first;
   IncomingMessage& incoming = message->second;
@@ -466,20 +498,44 @@ void MeshLink::receive(const MessageName& name, std::span<std::byte> buffer, Tas
   incoming.is_posted = true;
   incoming.buffer = buffer;
   incoming.received = std::move(task);
+  incoming.growing = std::move(growing);
   if (incoming.claimed.end() > buffer.size() ||
-      (incoming.size && *incoming.size != buffer.size())) {
-    return core.lose(*this, describe(name, fmt::format("does not have the {} bytes that were "
-                                                       "asked for",
-                                                       buffer.size())));
+      (incoming.size && !incoming.growing && *incoming.size != buffer.size())) {
+    return core.lose(*this, describe(name, incoming.wrong_size()));
   }
   adopt_early(incoming);
   credits.push_back(name);
-  if (incoming.is_complete()) complete(message);
+  if (incoming.is_complete()) {
+    complete(message);
+  } else {
+    tell(incoming);
+  }
   pump();
 }
 
+/// Tells a growing receive what is there by now.
+void MeshLink::tell(IncomingMessage& message) {
+  if (!message.growing) return;
+  GrowingReceive& growing = *message.growing;
+  const std::uint64_t prefix = message.there.prefix();
+  const bool is_last = message.is_complete();
+  if (prefix == growing.prefix && !is_last) return;
+  growing.prefix = prefix;
+  growing.is_last = is_last;
+  if (growing.is_posted) return;
+  growing.is_posted = true;
+  core.post_for_user([told = message.growing] {
+    told->is_posted = false;
+    told->arrived(told->prefix, told->is_last);
+  });
+}
+
 void MeshLink::complete(std::map<MessageName, IncomingMessage>::iterator message) {
-  core.post_for_user(std::move(message->second.received));
+  if (message->second.growing) {
+    tell(message->second);
+  } else {
+    core.post_for_user(std::move(message->second.received));
+  }
   incoming_.erase(message);
 }
 
@@ -526,20 +582,20 @@ void MeshLink::pump() {
                        [text] {});  // owner: the frame
       continue;
     }
-    if (outgoing.empty()) return;
-    const Outgoing& message = *outgoing.front();
-    const std::size_t size =
-        std::min(message.payload.size() - message.given, piece_bytes(message.payload.size()));
+    const auto next =
+        std::ranges::find_if(outgoing, [](const auto& m) { return m->next_piece().has_value(); });
+    if (next == outgoing.end()) return;
+    const std::size_t size = *(*next)->next_piece();
     MeshStream* const stream = stream_for(size);
     if (stream == nullptr) return;
     last_used_ = static_cast<std::size_t>(stream->index);
-    send_piece(*stream, size);
+    send_piece(*stream, static_cast<std::size_t>(next - outgoing.begin()), size);
   }
 }
 
-/// The next piece of the next message.
-void MeshLink::send_piece(MeshStream& stream, std::size_t size) {
-  const std::shared_ptr<Outgoing> message = outgoing.front();
+/// The next piece of the message at that place in the line.
+void MeshLink::send_piece(MeshStream& stream, std::size_t at, std::size_t size) {
+  const std::shared_ptr<Outgoing> message = outgoing[at];
   FrameHeader header = core.header(FrameType::kData);
   header.operation = message->name.operation;
   header.segment = message->name.segment;
@@ -550,7 +606,7 @@ void MeshLink::send_piece(MeshStream& stream, std::size_t size) {
   message->is_given = message->given == message->payload.size();
   if (message->is_given) {
     header.flags = kFlagLastPiece;
-    outgoing.pop_front();
+    outgoing.erase(outgoing.begin() + static_cast<std::ptrdiff_t>(at));
   }
   ++message->pieces_in_flight;
   stream.send(header, piece, [this, message] {
@@ -570,7 +626,9 @@ void MeshLink::set_term(std::uint32_t term) {
        message != incoming_.end() && message->first.term < term;) {
     IncomingMessage& incoming = message->second;
     for (const auto& [offset, bytes] : incoming.early) early_bytes -= cost(bytes.size());
-    const auto task = std::make_shared<Task>(std::move(incoming.received));
+    Task kept = std::move(incoming.received);
+    if (incoming.growing) kept = [growing = std::move(incoming.growing)] {};
+    const auto task = std::make_shared<Task>(std::move(kept));
     for (const auto& stream : streams) {
       if (stream && stream->reads(message->first)) stream->forgotten = task;
     }
@@ -836,12 +894,33 @@ void TransportMesh::send(int peer, std::uint64_t operation, std::uint32_t segmen
                          std::span<const std::byte> payload, Task sent) {
   MeshLink& link = core_->link(peer);
   if (link.is_over) return;
-  link.send({core_->term, operation, segment}, payload, std::move(sent));
+  link.send({core_->term, operation, segment}, payload, std::move(sent), false);
+}
+
+void TransportMesh::send_growing(int peer, std::uint64_t operation, std::uint32_t segment,
+                                 std::span<const std::byte> payload, Task sent) {
+  MeshLink& link = core_->link(peer);
+  if (link.is_over) return;
+  link.send({core_->term, operation, segment}, payload, std::move(sent), true);
+}
+
+void TransportMesh::grow(int peer, std::uint64_t operation, std::uint32_t segment,
+                         std::size_t ready) {
+  core_->link(peer).grow({core_->term, operation, segment}, ready);
+}
+
+void TransportMesh::receive_growing(int peer, std::uint64_t operation, std::uint32_t segment,
+                                    std::span<std::byte> buffer, Arrived arrived) {
+  // Owners: see GrowingReceive.
+  auto growing = std::make_shared<GrowingReceive>();
+  growing->arrived = std::move(arrived);
+  core_->link(peer).receive({core_->term, operation, segment}, buffer, nullptr, std::move(growing));
 }
 
 void TransportMesh::receive(int peer, std::uint64_t operation, std::uint32_t segment,
                             std::span<std::byte> buffer, Task received) {
-  core_->link(peer).receive({core_->term, operation, segment}, buffer, std::move(received));
+  core_->link(peer).receive({core_->term, operation, segment}, buffer, std::move(received),
+                            nullptr);
 }
 
 void TransportMesh::send_control(int peer, const std::string& text) {

@@ -23,8 +23,10 @@
 // any order. They are read straight into the posted buffer; before it is posted, into pieces of
 // their own, at most MeshLimits::early_bytes of one peer. Few frames are with a stream at any time:
 // enough to keep it busy, few enough that a control message soon has its turn. Messages leave in
-// the order of the calls. Control messages travel on stream 0, which data takes last, and before
-// the data that waits. The header's `stream` is that of the connection in every frame.
+// the order of the calls, but for growing ones that have nothing ready: the next in line passes.
+// Pieces of growing messages are shorter, and leave when they are whole or the message's last.
+// Control messages travel on stream 0, which data takes last, and before the data that waits. The
+// header's `stream` is that of the connection in every frame.
 //
 // A CREDIT frame (term, operation, segment) asks for a message: its receive has been posted.
 //
@@ -57,6 +59,11 @@ class TransportMesh : public Mesh {
             std::span<const std::byte> payload, Task sent) override;
   void receive(int peer, std::uint64_t operation, std::uint32_t segment,
                std::span<std::byte> buffer, Task received) override;
+  void send_growing(int peer, std::uint64_t operation, std::uint32_t segment,
+                    std::span<const std::byte> payload, Task sent) override;
+  void grow(int peer, std::uint64_t operation, std::uint32_t segment, std::size_t ready) override;
+  void receive_growing(int peer, std::uint64_t operation, std::uint32_t segment,
+                       std::span<std::byte> buffer, Arrived arrived) override;
   void send_control(int peer, const std::string& text) override;
   void on_control(std::function<void(int peer, const std::string& text)> handler) override;
   void on_lost(std::function<void(int peer, const Error& why)> handler) override;

@@ -204,15 +204,28 @@ std::string_view name_of(TensorCodec codec) {
 }
 
 TensorCodec tensor_codec(Codec codec) {
-  switch (codec) {
+  switch (without_history(codec)) {
     case Codec::kNone:
       return TensorCodec::kRaw;
     case Codec::kBf16:
       return TensorCodec::kBf16;
+    case Codec::kFp16:
+      return TensorCodec::kF16;
     case Codec::kInt8:
       return TensorCodec::kQ8;
+    case Codec::kInt6:
+      return TensorCodec::kQ6;
+    case Codec::kInt4:
+      return TensorCodec::kQ4;
+    case Codec::kHadamard4:
+      return TensorCodec::kHadamardQ4;
+    case Codec::kInt3:
+      return TensorCodec::kQ3;
+    case Codec::kInt2:
+      return TensorCodec::kQ2;
+    default:
+      LH_CHECK(false, "every codec of a job has a frame");
   }
-  LH_CHECK(false, "every codec of a job has a frame");
 }
 
 std::size_t bytes_of(Precision type) {

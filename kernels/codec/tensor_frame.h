@@ -123,7 +123,7 @@ inline constexpr std::array kTensorCodecs = {
 inline constexpr std::size_t kTensorCodecNumbers = 12;
 
 std::string_view name_of(TensorCodec codec);
-/// The wire codec of a job's choice.
+/// The wire codec of a job's choice; of an AQ codec, that of its differences.
 TensorCodec tensor_codec(Codec codec);
 
 enum class ScaleType : std::uint8_t { kNone = 0, kFp32 = 1, kFp16 = 2, kBf16 = 3, kE8m0 = 4 };

@@ -9,11 +9,11 @@ namespace {
 
 class CpuComputeQueue final : public ThreadComputeQueue {
  public:
-  explicit CpuComputeQueue(Post post) : ThreadComputeQueue(std::move(post)) { start(); }
+  explicit CpuComputeQueue(Post post) : ThreadComputeQueue(std::move(post)) {}
   ~CpuComputeQueue() override { stop(); }
 
  private:
-  bool perform(std::move_only_function<Result<void>()>& run, const Stamp&,
+  bool perform(StreamId, std::move_only_function<Result<void>()>& run, const Stamp&,
                Result<void>& status) override {
     if (status) status = run();
     return true;

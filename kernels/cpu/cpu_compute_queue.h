@@ -1,6 +1,5 @@
-// ComputeQueue on this machine's CPU: one worker thread that runs everything in the order it was
-// submitted, over all streams. That is in order for each stream, an event has always happened
-// before what waits for it, and a run is the same every time.
+// ComputeQueue on this machine's CPU: a worker thread for each stream, which runs what was
+// submitted to it in its order; streams wait for one another at events only.
 #pragma once
 
 #include <memory>
@@ -9,7 +8,7 @@
 
 namespace longhaul {
 
-/// `post` must be safe to call from the worker thread until the queue is gone.
+/// `post` must be safe to call from the streams' threads until the queue is gone.
 std::unique_ptr<ComputeQueue> make_cpu_compute_queue(ComputeQueue::Post post);
 
 }  // namespace longhaul

@@ -7,8 +7,12 @@
 
 namespace longhaul {
 
-void ThreadComputeQueue::start() {
-  worker_ = std::thread([this] { run(); });
+StreamId ThreadComputeQueue::create_stream() {
+  LH_CHECK(streams_.size() < kStreamsMax, "a device of this machine has a few streams");
+  const StreamId id = ids_.create_stream();
+  Stream& stream = *streams_.emplace_back(std::make_unique<Stream>());
+  if (!stopping_) stream.thread = std::thread([this, id, &stream] { run(id, stream); });
+  return id;
 }
 
 void ThreadComputeQueue::stop() {
@@ -16,12 +20,15 @@ void ThreadComputeQueue::stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
-  if (worker_.joinable()) worker_.join();
+  happened_.notify_all();
+  for (const auto& stream : streams_) {
+    stream->wake.notify_one();
+    if (stream->thread.joinable()) stream->thread.join();
+  }
 }
 
 void ThreadComputeQueue::submit(StreamId stream, ComputeWork work) {
-  push(stream, {std::move(work.run), nullptr, stamp(work.tag, 0)});
+  push(stream, {.run = std::move(work.run), .stamp = stamp(work.tag, 0)});
 }
 
 void ThreadComputeQueue::copy_to_staging(StreamId stream, std::span<std::byte> staging,
@@ -40,56 +47,92 @@ void ThreadComputeQueue::copy(StreamId stream, std::span<std::byte> to,
     if (!to.empty()) std::memcpy(to.data(), from.data(), to.size());
     return {};
   };
-  push(stream, {run, nullptr, stamp(kCopyTag, to.size())});
+  push(stream, {.run = run, .stamp = stamp(kCopyTag, to.size())});
 }
 
-// Whatever the event stands for was submitted earlier and therefore runs earlier.
+EventId ThreadComputeQueue::record(StreamId stream) {
+  const EventId event = ids_.record(stream);
+  {
+    const std::lock_guard lock(mutex_);
+    events_to_come_.insert(event);
+  }
+  push(stream, {.happens = event});
+  return event;
+}
+
 void ThreadComputeQueue::wait(StreamId stream, EventId event) {
-  ids_.check(stream);
   ids_.check(event);
+  push(stream, {.awaited = event});
 }
 
 void ThreadComputeQueue::notify(StreamId stream, Completion completion) {
-  push(stream, {nullptr, std::move(completion), {}});
+  push(stream, {.completion = std::move(completion)});
 }
 
-void ThreadComputeQueue::push(StreamId stream, Item item) {
-  ids_.check(stream);
+void ThreadComputeQueue::push(StreamId id, Item item) {
+  ids_.check(id);
+  Stream& stream = *streams_[static_cast<std::size_t>(id)];
   {
     const std::lock_guard lock(mutex_);
-    LH_CHECK(items_.size() < kPendingMax, "the submitter keeps to the limit");
-    items_.push_back(std::move(item));
+    LH_CHECK(pending_ < kPendingMax, "the submitter keeps to the limit");
+    ++pending_;
+    stream.items.push_back(std::move(item));
   }
-  wake_.notify_one();
+  stream.wake.notify_one();
 }
 
-void ThreadComputeQueue::run() {
+void ThreadComputeQueue::run(StreamId id, Stream& stream) {
   begin();
-  Result<void> status;  // the first failure
-  while (std::optional<Item> item = next()) {
-    if (!item->completion) {
-      if (!perform(item->run, item->stamp, status)) return;
-      continue;
-    }
-    if (!complete()) return;
-    post_([completion = std::move(item->completion), status]() mutable {
-      completion(std::move(status));
-    });
+  while (std::optional<Item> item = next(stream)) {
+    if (!perform_next(id, *item)) return;
   }
 }
 
-std::optional<ThreadComputeQueue::Item> ThreadComputeQueue::next() {
+/// False: the queue ends.
+bool ThreadComputeQueue::perform_next(StreamId id, Item& item) {
+  Result<void> status;
+  {
+    std::unique_lock lock(mutex_);
+    if (item.happens) {
+      events_to_come_.erase(*item.happens);
+      happened_.notify_all();
+      return true;
+    }
+    if (item.awaited) {
+      happened_.wait(lock,
+                     [&] { return stopping_.load() || !events_to_come_.contains(*item.awaited); });
+      return true;
+    }
+    status = status_;
+  }
+  if (!item.completion) {
+    const bool was_sound = status.has_value();
+    if (!perform(id, item.run, item.stamp, status)) return false;
+    if (status || !was_sound) return true;
+    const std::lock_guard lock(mutex_);
+    if (status_) status_ = status;
+    return true;
+  }
+  if (!complete(id)) return false;
+  post_([completion = std::move(item.completion), s = std::move(status)]() mutable {
+    completion(std::move(s));
+  });
+  return true;
+}
+
+std::optional<ThreadComputeQueue::Item> ThreadComputeQueue::next(Stream& stream) {
   std::unique_lock lock(mutex_);
-  wake_.wait(lock, [this] { return stopping_ || !items_.empty(); });
+  stream.wake.wait(lock, [&] { return stopping_ || !stream.items.empty(); });
   if (stopping_) return std::nullopt;
-  Item item = std::move(items_.front());
-  items_.pop_front();
+  Item item = std::move(stream.items.front());
+  stream.items.pop_front();
+  --pending_;
   return item;
 }
 
 bool ThreadComputeQueue::wait_until(std::chrono::steady_clock::time_point time) {
   std::unique_lock lock(mutex_);
-  return !wake_.wait_until(lock, time, [this] { return stopping_.load(); });
+  return !happened_.wait_until(lock, time, [this] { return stopping_.load(); });
 }
 
 }  // namespace longhaul

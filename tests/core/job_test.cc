@@ -116,11 +116,14 @@ TEST(Job, a_codec_that_the_plan_chooses_has_a_floor) {
 }
 
 TEST(Job, auto_allows_what_is_as_fine) {
-  EXPECT_TRUE(allows(Codec::kBf16, true, Codec::kNone));
-  EXPECT_TRUE(allows(Codec::kBf16, true, Codec::kBf16));
-  EXPECT_FALSE(allows(Codec::kBf16, true, Codec::kInt8));
-  EXPECT_FALSE(allows(Codec::kBf16, false, Codec::kNone));
-  EXPECT_TRUE(allows(Codec::kBf16, false, Codec::kBf16));
+  Job job;
+  job.gradients = Codec::kBf16;
+  EXPECT_FALSE(allows(job, CodecUse::kGradients, Codec::kNone));
+  EXPECT_TRUE(allows(job, CodecUse::kGradients, Codec::kBf16));
+  job.gradients_auto = true;
+  EXPECT_TRUE(allows(job, CodecUse::kGradients, Codec::kNone));
+  EXPECT_TRUE(allows(job, CodecUse::kGradients, Codec::kBf16));
+  EXPECT_FALSE(allows(job, CodecUse::kGradients, Codec::kInt8));
 }
 
 TEST(Job, the_shipped_jobs_load) {
@@ -165,7 +168,7 @@ TEST(Job, a_wrong_gpt2_job_is_refused_with_the_reason) {
       {"fp16", "fp8", "bf16"},
       {"precision: fp16\n", "", "missing key `precision`"},
       {"precision: fp16", "precision: fp16\nrecompute: maybe", "recompute"},
-      {"precision: fp16", "precision: fp16\ncompression: {activations: int4}", "int8"},
+      {"precision: fp16", "precision: fp16\ncompression: {activations: int5}", "int8"},
       {"precision: fp16", "precision: fp16\ncompression: {gradients: bf16, floor: bf16}",
        "a floor is for codecs that the plan chooses"},
       {"precision: fp16", "precision: fp16\ncompresion: {}", "did you mean `compression`"},

@@ -164,6 +164,30 @@ TEST(CodecBytes, counts_header_and_scales) {
   EXPECT_EQ(codec_bytes(Codec::kInt8, 1, 4), bytes(68 + 1 + 64));
   EXPECT_EQ(codec_bytes(Codec::kInt8, 2048, 4), bytes(68 + 2048 + 64));
   EXPECT_EQ(codec_bytes(Codec::kInt8, 2049, 4), bytes(68 + 2049 + 128));
+  // 65 elements are two blocks of 64 of 6 bits, 48 bytes each; three of 32 of 4, 3 and 2 bits.
+  EXPECT_EQ(codec_bytes(Codec::kInt6, 65, 4), bytes(68 + 64 + 96));
+  EXPECT_EQ(codec_bytes(Codec::kHadamard4, 65, 4), bytes(68 + 64 + 64));
+  EXPECT_EQ(codec_bytes(Codec::kInt4, 65, 4), bytes(68 + 64 + 48));
+  EXPECT_EQ(codec_bytes(Codec::kInt3, 65, 4), bytes(68 + 64 + 36));
+  EXPECT_EQ(codec_bytes(Codec::kInt2, 65, 4), bytes(68 + 64 + 24));
+  EXPECT_EQ(codec_bytes(Codec::kInt2, 1025, 4), bytes(68 + 128 + 33 * 8));  // 33 scales
+  EXPECT_EQ(codec_bytes(Codec::kFp16, 100, 4), bytes(68 + 200));
+  EXPECT_EQ(codec_bytes(Codec::kAqInt3, 65, 4), codec_bytes(Codec::kInt3, 65, 4));
+}
+
+TEST(BoundaryMessageBytes, one_frame_or_with_a_history_one_a_sequence) {
+  const ModelShape model = llama(1, 4, 2, 1, 6, 3, 10);  // 3 tokens of 4: 12 elements a sequence
+  const auto bytes_of = [&](Codec codec, Visit visit) {
+    return boundary_message_bytes(codec, model, Precision::kFp32, 5, visit, Codec::kInt8);
+  };
+  EXPECT_EQ(bytes_of(Codec::kNone, Visit::kLater), bytes(240));
+  EXPECT_EQ(bytes_of(Codec::kInt4, Visit::kFirst), codec_bytes(Codec::kInt4, 60, 4));
+  // A block of 32 x 2 bits in 8 bytes, scales in 64, 68 and 64 around them: 204, so 256.
+  EXPECT_EQ(bytes_of(Codec::kAqInt2, Visit::kLater), bytes(5 * 256));
+  // int8: 12 + 64 + 132 = 208; so long in bf16: 24 + 132 = 156.
+  EXPECT_EQ(bytes_of(Codec::kAqInt2, Visit::kFirst), bytes(5 * 256));
+  EXPECT_EQ(boundary_message_bytes(Codec::kAqInt2, model, Precision::kFp32, 5, Visit::kFirst),
+            bytes(5 * 192));
 }
 
 // ---- Stages.
@@ -234,6 +258,25 @@ TEST(MemoryUse, item_by_item) {
   EXPECT_EQ(use.buffers, bytes(4 * 4 + 2 * 4'194'304.0));  // two peers' buckets of 4 MiB
   EXPECT_EQ(use.reserved, bytes(100));
   EXPECT_EQ(use.total(), bytes(288 + 132 + 8 + 16 + 8'388'608 + 100));
+}
+
+TEST(MemoryUse, coded_boundary_tensors_have_a_message_beside_them) {
+  Job job = unit_job(2, 8);
+  const auto buffers = [&] {
+    return memory_use(job, unit_kind("k"), {stage_shapes({1, 1})[0], 1, 1, 1}).buffers;
+  };
+  EXPECT_EQ(buffers(), bytes(4 * 4));
+  job.activations = Codec::kInt8;  // 1 + 64 + 68
+  EXPECT_EQ(buffers(), bytes(4 * (4 + 133)));
+  job.activation_gradients = Codec::kInt4;  // 16 + 64 + 68
+  EXPECT_EQ(buffers(), bytes(4 * (4 + 148)));
+  job.activations = Codec::kAqInt2;  // at first 2 + 132 in 192, later 8 + 64 + 132 in 256
+  job.history.emplace();
+  EXPECT_EQ(buffers(), bytes(4 * (4 + 256)));
+  job.activations = Codec::kBf16;
+  job.activation_gradients.reset();
+  job.activations_auto = true;
+  EXPECT_EQ(buffers(), bytes(4 * (4 + 70)));
 }
 
 TEST(MemoryUse, half_precision_adds_a_copy_and_halves_the_activations) {

@@ -143,6 +143,48 @@ TEST(PlanChoices, a_codec_is_as_fine_as_the_floor) {
   }
 }
 
+TEST(PlanChoices, gradients_of_activations_have_a_codec_of_their_own) {
+  Case c;
+  c.job.activations = Codec::kAqInt2;  // a floor of 2 bits
+  c.job.history.emplace();
+  const Plan plan = c.plan_with(
+      "codecs: [{between: [a, b], activations: aq-int3, activation_gradients: int4}, {between: "
+      "[a, c], activations: aq-int2, activation_gradients: int8}, {between: [b, c], activations: "
+      "aq-int4}]\n");
+  ASSERT_EQ(plan.activation_codecs.size(), 3u);
+  EXPECT_EQ(activation_codec(plan, c.job, 1, 0), Codec::kAqInt3);
+  EXPECT_EQ(activation_gradient_codec(plan, c.job, 1, 0), Codec::kInt4);
+  EXPECT_EQ(activation_gradient_codec(plan, c.job, 0, 2), Codec::kInt8);
+  EXPECT_EQ(activation_gradient_codec(plan, c.job, 1, 2), Codec::kInt8);  // usual beside aq-int4
+  EXPECT_EQ(activation_gradient_codec(plan, c.job, 0, 3), Codec::kInt4);  // and beside aq-int2
+  c.file.plan = plan;
+  EXPECT_TRUE(
+      c.text().contains("  - {between: [a, b], activations: aq-int3, activation_gradients: int4}\n"
+                        "  - {between: [a, c], activations: aq-int2, activation_gradients: int8}\n"
+                        "  - {between: [b, c], activations: aq-int4}\n"))
+      << c.text();
+  EXPECT_EQ(c.plan_with("").activation_codecs, plan.activation_codecs);
+  EXPECT_EQ(shown_choices(plan, c.topology, c.job)[0].second, "aq-int3, gradients int4");
+}
+
+TEST(PlanChoices, a_codec_is_fit_for_what_it_writes) {
+  Case c;
+  c.job.activations = Codec::kHadamard4;
+  const auto errors = [&](const std::string& pair) {
+    return c.errors_of("codecs: [{between: [a, b], " + pair + "}]\n");
+  };
+  EXPECT_TRUE(errors("activations: int3").contains("3 bits without a history lose 17 %"));
+  EXPECT_TRUE(errors("activations: aq-int4").contains("the job has no room for one"));
+  EXPECT_TRUE(errors("activations: int4, activation_gradients: aq-int4")
+                  .contains("sends their gradients directly"));
+  EXPECT_TRUE(errors("activations: int4, activation_gradients: int3")
+                  .contains("int3 is coarser than hadamard4"));
+  EXPECT_TRUE(errors("activations: ternary").contains("must be one of none, bf16, fp16"));
+  c.job.activation_gradients = Codec::kInt8;
+  EXPECT_TRUE(errors("activations: int4, activation_gradients: int6")
+                  .contains("the job says `activation_gradients: int8`"));
+}
+
 TEST(PlanChoices, recomputation_is_the_plans_where_the_job_says_auto) {
   Case c;
   EXPECT_TRUE(recomputes(c.plan_with("recompute: true\n"), c.job));

@@ -62,6 +62,15 @@ class FakeMesh final : public Mesh {
   void receive(int, std::uint64_t, std::uint32_t, std::span<std::byte>, Task) override {
     LH_CHECK(false, "only control messages are faked");
   }
+  void send_growing(int, std::uint64_t, std::uint32_t, std::span<const std::byte>, Task) override {
+    LH_CHECK(false, "only control messages are faked");
+  }
+  void grow(int, std::uint64_t, std::uint32_t, std::size_t) override {
+    LH_CHECK(false, "only control messages are faked");
+  }
+  void receive_growing(int, std::uint64_t, std::uint32_t, std::span<std::byte>, Arrived) override {
+    LH_CHECK(false, "only control messages are faked");
+  }
   void send_control(int peer, const std::string& text) override {
     LH_CHECK(peer != rank_ && text.size() <= kMaxControlPayload, "a message that can be sent");
     network_.send(rank_, peer, text);

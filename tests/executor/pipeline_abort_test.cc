@@ -2,6 +2,7 @@
 // told to, and reports the first failure once.
 
 #include "executor/pipeline/pipeline_step.h"
+#include "tests/executor/piece_boundary.h"
 #include "tests/executor/pipeline_fixtures.h"
 
 namespace longhaul {
@@ -10,8 +11,8 @@ namespace {
 using namespace fixtures;
 
 struct World {
-  explicit World(const PipelineOptions& options)
-      : pipeline(loop, options, simulated_devices(loop, options.seed, 0)) {
+  explicit World(const PipelineOptions& options, const Pipeline::MakeFormat& make_format = nullptr)
+      : pipeline(loop, options, simulated_devices(loop, options.seed, 0), make_format) {
     pipeline.network.send_time = milliseconds(400);
     pipeline.network.latency = milliseconds(800);
   }
@@ -25,6 +26,14 @@ struct World {
   SimEventLoop loop;
   Pipeline pipeline;
 };
+
+std::unique_ptr<BoundaryFormat> in_pieces(int) {
+  return std::make_unique<PieceBoundary>(kSequences);
+}
+
+PieceBoundary& pieces_of(World& world, std::size_t cell) {
+  return dynamic_cast<PieceBoundary&>(*world.pipeline.format_of_cell[cell]);
+}
 
 const PipelineOptions kThreeStages = {{1, 1, 2}, 4, {3, 2, 1}, true, false, 1};
 
@@ -48,13 +57,15 @@ TEST(PipelineAbort, a_step_whose_peer_is_silent_waits_without_tasks) {
 // Stops after any number of tasks; what was under way arrives afterwards, into buffers that no step
 // has any more. Then the next term runs a whole step with the same stages and storage.
 TEST(PipelineAbort, after_an_abort_at_any_moment_the_next_term_is_undisturbed) {
-  for (const bool recompute : {false, true}) {
+  for (const auto& [recompute, format] : {std::pair<bool, Pipeline::MakeFormat>{false, nullptr},
+                                          {true, nullptr},
+                                          {true, in_pieces}}) {
     PipelineOptions options = kThreeStages;
     options.recompute = recompute;
     const Outcome reference = run_single(options, 1, 1);
     for (int tasks = 0;; ++tasks) {
       SCOPED_TRACE("after tasks: " + std::to_string(tasks));
-      World world(options);
+      World world(options, format);
       auto& pipeline = world.pipeline;
       std::vector<PipelineHooks::Hook> updates;
       for (auto& cell : pipeline.cells)
@@ -86,7 +97,7 @@ TEST(PipelineAbort, after_an_abort_at_any_moment_the_next_term_is_undisturbed) {
 
 TEST(PipelineAbort, a_step_may_be_destroyed_at_any_moment) {
   for (int tasks = 0;; ++tasks) {
-    World world(kThreeStages);
+    World world(kThreeStages, in_pieces);
     world.pipeline.start(0);
     int ran = 0;
     while (ran < tasks && world.loop.step()) ++ran;
@@ -96,28 +107,6 @@ TEST(PipelineAbort, a_step_may_be_destroyed_at_any_moment) {
     EXPECT_FALSE(world.pipeline.cells[1]->result && !world.pipeline.cells[1]->result->has_value());
   }
 }
-
-/// Refuses the nth tensor that it decodes.
-class FailingBoundary final : public BoundaryFormat {
- public:
-  explicit FailingBoundary(int fails_at) : left_(fails_at) {}
-  std::size_t wire_bytes(const BoundaryTensor& which, std::size_t elements) const override {
-    return inner_.wire_bytes(which, elements);
-  }
-  Result<void> encode(const BoundaryTensor& which, std::span<const float> tensor,
-                      std::span<std::byte> wire) override {
-    return inner_.encode(which, tensor, wire);
-  }
-  Result<void> decode(const BoundaryTensor& which, std::span<const std::byte> wire,
-                      std::span<float> tensor) override {
-    if (left_-- == 0) return failed("the scales are not finite");
-    return inner_.decode(which, wire, tensor);
-  }
-
- private:
-  PlainBoundary inner_;
-  int left_;
-};
 
 void expect_failure(World& world, std::size_t cell, const std::string& message) {
   world.pipeline.start(0);
@@ -135,12 +124,11 @@ void expect_failure(World& world, std::size_t cell, const std::string& message) 
   EXPECT_EQ(released, 3) << "a failed step can be aborted too";
 }
 
-// Stage 1 (K = 2) decodes the activations of 0 and 1, then the gradient of 0.
+// Stage 0 forwards 0, 1 and 2 (K = 3), and stage 1 decodes them as they come.
 TEST(PipelineAbort, a_tensor_that_does_not_decode_ends_the_step) {
-  World world(kThreeStages);
-  FailingBoundary format(2);
-  world.pipeline.cells[1]->context.format = &format;
-  expect_failure(world, 1, "BWD 0: the scales are not finite");
+  World world(kThreeStages, in_pieces);
+  pieces_of(world, 1).decode_fails_at = 2;
+  expect_failure(world, 1, "RECV_ACT 2: the scales are not finite");
 }
 
 TEST(PipelineAbort, tokens_that_do_not_come_end_the_step) {

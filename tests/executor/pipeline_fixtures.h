@@ -181,10 +181,13 @@ class Pipeline {
     std::optional<Result<PipelineResult>> result;
   };
 
-  Pipeline(EventLoop& event_loop, const PipelineOptions& options, const MakeQueue& make_queue)
+  /// Without `make_format` all boundaries are plain.
+  using MakeFormat = std::function<std::unique_ptr<BoundaryFormat>(int cell)>;
+
+  Pipeline(EventLoop& event_loop, const PipelineOptions& options, const MakeQueue& make_queue,
+           const MakeFormat& make_format = nullptr)
       : loop(event_loop),
         tokens(loop),
-        format(options.precision),
         network(loop, static_cast<int>(options.layers.size()), options.seed) {
     Plan plan;
     plan.layers = options.layers;
@@ -213,10 +216,20 @@ class Pipeline {
       Cell& cell = *cells.back();
       cell.stage.initialise_weights(7);
       cell.queue = make_queue(schedule.tasklets[i]);
-      cell.storage = std::make_unique<StageStorage>(
-          cell.stage, *cell.queue, kSequences,
-          format.wire_bytes(
-              {}, static_cast<std::size_t>(kSequences * job.model.context * job.model.width)));
+      format_of_cell.push_back(make_format ? make_format(static_cast<int>(i))
+                                           : std::make_unique<PlainBoundary>(options.precision));
+      BoundaryFormat& format = *format_of_cell.back();
+      const auto elements =
+          static_cast<std::size_t>(kSequences * job.model.context * job.model.width);
+      std::size_t wire_bytes = 0;
+      for (const int peer : {static_cast<int>(i) - 1, static_cast<int>(i) + 1}) {
+        if (peer < 0 || peer >= static_cast<int>(stages)) continue;
+        wire_bytes =
+            std::max({wire_bytes, format.wire_bytes_max(Op::kSendActivation, peer, elements),
+                      format.wire_bytes_max(Op::kSendGradient, peer, elements)});
+      }
+      cell.storage =
+          std::make_unique<StageStorage>(cell.stage, *cell.queue, format, kSequences, wire_bytes);
       // Ranks count backwards from the cells, so that taking one for the other shows.
       const int rank = static_cast<int>(stages - 1 - i);
       cell.context = {.schedule = &schedule,
@@ -226,10 +239,13 @@ class Pipeline {
                       .storage = cell.storage.get(),
                       .queue = cell.queue.get(),
                       .stream = cell.queue->create_stream(),
+                      .codec_stream = cell.queue->create_stream(),
                       .mesh = &network.mesh(rank),
                       .loop = &loop,
                       .tokens = &tokens,
                       .format = &format,
+                      .samples = {},
+                      .resend = {},
                       .hooks = {}};
       for (std::size_t c = 0; c < stages; ++c) {
         cell.context.rank_of_cell.push_back(static_cast<int>(stages - 1 - c));
@@ -318,8 +334,8 @@ class Pipeline {
 
   EventLoop& loop;
   TinyTokens tokens;
-  PlainBoundary format;
   Schedule schedule;
+  std::vector<std::unique_ptr<BoundaryFormat>> format_of_cell;
   std::vector<std::unique_ptr<Cell>> cells;
   FakeMeshNetwork network;
   Outcome outcome;

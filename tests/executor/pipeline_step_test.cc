@@ -130,7 +130,7 @@ TEST(PipelineStep, delays_change_no_bit_over_three_steps) {
 TEST(PipelineStep, bf16_travels_in_two_bytes_an_element_and_keeps_the_bits) {
   PipelineOptions options = {{1, 2, 1}, 4, {3, 2, 1}, true, true, 0};
   options.precision = Precision::kBf16;
-  EXPECT_EQ(PlainBoundary(options.precision).wire_bytes({}, 100), 200u);
+  EXPECT_EQ(PlainBoundary(options.precision).wire_bytes_max(Op::kSendGradient, 0, 100), 200u);
   World world(options);
   world.run_steps(2);
   expect_same(world.pipeline.outcome, run_single(options, 2));
@@ -182,16 +182,16 @@ TEST(PipelineStep, storage_is_bounded_by_k_and_reused_from_step_to_step) {
     world.pipeline.network.latency = seconds(2);
     const StageStorage& storage = *world.pipeline.cells[1]->storage;
     world.pipeline.start(0);
-    EXPECT_EQ(storage.wires_made(), 7u) << "4 + 3 receives are posted at the start";
+    EXPECT_EQ(storage.messages_made(), 7u) << "4 + 3 receives are posted at the start";
     EXPECT_EQ(world.pipeline.tokens.requests, 7) << "K + 1 by the first and by the last stage";
     while (!world.pipeline.all_done()) ASSERT_TRUE(world.loop.step());
-    const std::size_t wires = storage.wires_made();
+    const std::size_t wires = storage.messages_made();
     EXPECT_EQ(storage.micro_batches_made(), recompute ? 1u : 3u);
     EXPECT_LE(wires, 14u);
     world.pipeline.collect();
     world.pipeline.start(1);
     while (!world.pipeline.all_done()) ASSERT_TRUE(world.loop.step());
-    EXPECT_EQ(storage.wires_made(), wires);
+    EXPECT_EQ(storage.messages_made(), wires);
     EXPECT_EQ(storage.micro_batches_made(), recompute ? 1u : 3u);
   }
 }
@@ -234,7 +234,7 @@ TEST(PipelineStep, a_split_backward_keeps_storage_until_the_weight_gradient) {
     world.run_steps(2);
     EXPECT_EQ(storage.micro_batches_made(), recompute ? 3u : 4u);
     // Messages go by forwards minus input gradients, 3 at most: as many each way.
-    EXPECT_LE(storage.wires_made(), 6u);
+    EXPECT_LE(storage.messages_made(), 6u);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "executor/pipeline/pipeline_step.h"
 #include "kernels/cpu/cpu_compute_queue.h"
+#include "tests/executor/piece_boundary.h"
 #include "tests/executor/pipeline_fixtures.h"
 
 namespace longhaul {
@@ -68,10 +69,15 @@ Pipeline::MakeQueue cpu_queues(ThreadLoop& loop) {
 }
 
 TEST(PipelineThreads, real_compute_threads_have_the_bits_of_one_stage) {
-  for (const bool recompute : {false, true}) {
+  const Pipeline::MakeFormat in_pieces = [](int) {
+    return std::make_unique<PieceBoundary>(kSequences);
+  };
+  for (const auto& [recompute, format] : {std::pair<bool, Pipeline::MakeFormat>{false, nullptr},
+                                          {true, nullptr},
+                                          {true, in_pieces}}) {
     const PipelineOptions options = {{1, 2, 1}, 5, {3, 2, 1}, true, recompute, 0};
     ThreadLoop loop;
-    Pipeline pipeline(loop, options, cpu_queues(loop));
+    Pipeline pipeline(loop, options, cpu_queues(loop), format);
     for (std::uint32_t s = 0; s < 3; ++s) {
       pipeline.start(s);
       loop.run_until([&] { return pipeline.all_done(); });
@@ -113,7 +119,8 @@ TEST(PipelineThreads, work_in_the_queue_of_an_aborted_step_leaves_the_stage_alon
 TEST(PipelineThreads, a_step_may_be_destroyed_while_its_work_runs) {
   for (int tasks = 0; tasks < 40; ++tasks) {
     ThreadLoop loop;
-    Pipeline pipeline(loop, {{1, 1}, 3, {2, 1}, false, false, 0}, cpu_queues(loop));
+    Pipeline pipeline(loop, {{1, 1}, 3, {2, 1}, false, false, 0}, cpu_queues(loop),
+                      [](int) { return std::make_unique<PieceBoundary>(kSequences); });
     pipeline.start(0);
     int ran = 0;
     loop.run_until([&] { return pipeline.all_done() || ran++ == tasks; });

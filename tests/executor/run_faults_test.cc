@@ -185,8 +185,8 @@ TEST(RunFaultsAtStart, hung_worker_is_named) {
   World world(small_run(3));
   world.run.network.black_hole("h2", "h0");
   ASSERT_TRUE(!world.run.run_until_ended(Seconds(60)));
-  ASSERT_TRUE(world.run.processes[0].mesh_error);
-  EXPECT_NE(world.run.processes[0].mesh_error->message.find("2"), std::string::npos);
+  ASSERT_TRUE(world.run.processes[0].error);
+  EXPECT_NE(world.run.processes[0].error->message.find("2"), std::string::npos);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// A whole run in one thread and in virtual time: coordinator and workers with real tensors, frames
-// and files, each process on a host of its own with a disk of its own; and the plain loop that a
-// run must equal.
+// Whole runs in virtual time (executor/run/simulated_run.h) of a tiny model, with disks that
+// outlive them, and the plain loop that a run must equal.
 #pragma once
 
 #include <fmt/core.h>
@@ -14,12 +13,8 @@
 #include <vector>
 
 #include "core/rng.h"
-#include "executor/run/run_coordinator.h"
-#include "executor/run/worker.h"
+#include "executor/run/simulated_run.h"
 #include "executor/storage/sim_storage.h"
-#include "executor/transport/sim_transport.h"
-#include "executor/transport/transport_mesh.h"
-#include "kernels/cpu/simulated_compute_queue.h"
 
 namespace longhaul::fixtures {
 
@@ -248,55 +243,16 @@ struct Disks {
   }
 };
 
-class SimRun {
+class SimRun : public SimulatedRun {
  public:
   SimRun(const RunOptions& options, const RunSpec& run_spec, SequenceSource& train,
          SequenceSource& validation, Disks& disks_of_run)
-      : spec(run_spec),
-        loop(options.seed, options.jitter),
-        network(loop, options.seed),
-        disks(disks_of_run),
-        early_bytes_(options.early_bytes),
-        train_(train),
-        validation_(validation) {
-    network.set_default_link({milliseconds(2), BytesPerSecond(50e6)});
-    const int ranks = spec.cells() + 1;
-    for (int r = 0; r < ranks; ++r) addresses_.push_back(fmt::format("h{}:7000", r));
-    processes.resize(static_cast<std::size_t>(ranks));
-    for (int r = 0; r < ranks; ++r) make_process(r);
-  }
-  ~SimRun() {
-    for (auto& process : processes) {  // workers before meshes, meshes before queues
-      process.worker = nullptr;
-      process.coordinator = nullptr;
-      process.mesh = nullptr;
-    }
-  }
+      : SimulatedRun(run_spec, world_of(options, train, validation, disks_of_run)),
+        spec(run_spec),
+        disks(disks_of_run) {}
 
   /// Until nothing happens any more or the virtual time is over; false then.
   bool run(Seconds most = Seconds(1e5)) { return loop.run_until_idle(most); }
-  bool run_until_ended(Seconds most = Seconds(1e5)) {
-    while (!all_ended() && loop.now() < most) {
-      if (!loop.step()) return all_ended();
-    }
-    return all_ended();
-  }
-
-  bool all_ended() const {
-    if (!ending) return false;
-    for (std::size_t r = 1; r < processes.size(); ++r) {
-      if (!processes[r].ending && !processes[r].killed) return false;
-    }
-    return true;
-  }
-
-  void kill(int rank) {
-    Process& victim = processes[static_cast<std::size_t>(rank)];
-    victim.killed = true;
-    network.kill(fmt::format("h{}", rank));
-    victim.worker = nullptr;
-    victim.coordinator = nullptr;
-  }
 
   /// After the run: weights by tensor; a tensor in several places must be the same in all.
   void collect_weights() {
@@ -310,113 +266,35 @@ class SimRun {
     }
   }
 
-  struct Process {
-    std::unique_ptr<Transport> transport;
-    std::unique_ptr<ComputeQueue> queue;
-    std::unique_ptr<TransportMesh> mesh;
-    std::unique_ptr<Worker> worker;
-    std::unique_ptr<RunCoordinator> coordinator;
-    std::optional<WorkerEnding> ending;
-    std::optional<Error> mesh_error;
-    bool killed = false;
-  };
-
-  RunSpec spec;
-  SimEventLoop loop;
-  SimNetwork network;
+  const RunSpec& spec;
   Disks& disks;
-  std::vector<Process> processes;
   RunOutcome outcome;
-  std::optional<RunEnding> ending;
   std::vector<std::uint64_t> kept_steps;  // of checkpoints
   std::map<int, Measured> measured;       // of the last step, by cell
   std::function<void(const JournalEntry&)> on_committed;
 
  private:
-  void make_process(int rank) {
-    Process& process = processes[static_cast<std::size_t>(rank)];
-    process.transport = network.make_transport(fmt::format("h{}", rank));
-    VirtualClock clock;
-    clock.now = [this] { return SimTime::from(loop.now()); };
-    clock.at = [this](SimTime at, std::move_only_function<void()> task) {
-      loop.after(std::max(Seconds(0), at.seconds() - loop.now()), std::move(task));
+  SimulatedRunOptions world_of(const RunOptions& options, SequenceSource& train,
+                               SequenceSource& validation, Disks& disks_of_run) {
+    SimulatedRunOptions world;
+    world.seed = options.seed;
+    world.jitter = options.jitter;
+    world.early_bytes = options.early_bytes;
+    world.disk = [&disks_of_run](int rank) { return SimulatedDisk{&disks_of_run.of(rank)}; };
+    world.train = &train;
+    world.validation = &validation;
+    world.hooks.committed = [this](const JournalEntry& entry) {
+      outcome.losses.push_back(entry.loss);
+      outcome.norms.push_back(entry.norm);
+      if (on_committed) on_committed(entry);
     };
-    process.queue = make_simulated_compute_queue(
-        clock, [](std::uint64_t, std::size_t) { return milliseconds(3); });
-    MeshConfig config;
-    config.addresses = addresses_;
-    config.rank = rank;
-    config.job = spec.id;
-    config.term = spec.term;
-    config.limits.early_bytes = early_bytes_;
-    config.deadline = Seconds(20);
-    connect_mesh(*process.transport, loop, std::move(config),
-                 [this, rank](Result<std::unique_ptr<TransportMesh>> mesh) {
-                   Process& p = processes[static_cast<std::size_t>(rank)];
-                   if (!mesh) {
-                     p.mesh_error = mesh.error();
-                     return;
-                   }
-                   p.mesh = std::move(*mesh);
-                   if (!p.killed) begin(rank);
-                 });
-  }
-
-  void begin(int rank) {
-    Process& process = processes[static_cast<std::size_t>(rank)];
-    if (rank == kCoordinatorRank) {
-      RunCoordinatorContext context;
-      context.spec = &spec;
-      context.loop = &loop;
-      context.mesh = process.mesh.get();
-      context.queue = process.queue.get();
-      context.storage = &disks.of(rank);
-      context.folder = "run";
-      context.train = &train_;
-      context.validation = &validation_;
-      context.hooks.committed = [this](const JournalEntry& entry) {
-        outcome.losses.push_back(entry.loss);
-        outcome.norms.push_back(entry.norm);
-        if (on_committed) on_committed(entry);
-      };
-      context.hooks.validated = [this](std::uint64_t step, double loss) {
-        outcome.validations.push_back({step, loss});
-      };
-      context.hooks.kept = [this](const CheckpointManifest& m) { kept_steps.push_back(m.id.step); };
-      context.hooks.measured = [this](int cell, const Measured& m) { measured[cell] = m; };
-      context.hooks.ended = [this](const RunEnding& end) { ending = end; };
-      auto made = RunCoordinator::create(context);
-      ASSERT_TRUE(made) << made.error().text();
-      process.coordinator = std::move(*made);
-      process.coordinator->start();
-      return;
-    }
-    WorkerContext context;
-    context.spec = &spec;
-    context.cell = rank - 1;
-    context.loop = &loop;
-    context.mesh = process.mesh.get();
-    context.queue = process.queue.get();
-    context.storage = &disks.of(rank);
-    context.folder = "run";
-    // The last pipeline's worker has the data itself, the others ask for it.
-    if (spec.pipeline_of(rank - 1) == spec.plan.pipelines() - 1) {
-      context.train = &train_;
-      context.validation = &validation_;
-    }
-    context.ended = [this, rank](const WorkerEnding& end) {
-      processes[static_cast<std::size_t>(rank)].ending = end;
+    world.hooks.validated = [this](std::uint64_t step, double loss) {
+      outcome.validations.push_back({step, loss});
     };
-    auto made = Worker::create(context);
-    ASSERT_TRUE(made) << made.error().text();
-    process.worker = std::move(*made);
-    process.worker->start();
+    world.hooks.kept = [this](const CheckpointManifest& m) { kept_steps.push_back(m.id.step); };
+    world.hooks.measured = [this](int cell, const Measured& m) { measured[cell] = m; };
+    return world;
   }
-
-  const std::size_t early_bytes_;
-  SequenceSource& train_;
-  SequenceSource& validation_;
-  std::vector<std::string> addresses_;
 };
 
 }  // namespace longhaul::fixtures

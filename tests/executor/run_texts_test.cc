@@ -155,7 +155,7 @@ RunSpec chosen_spec() {
   options.activations = Codec::kBf16;
   options.is_auto = true;
   options.recompute = true;
-  options.activation_codecs = {{0, 1, Codec::kNone}};
+  options.activation_codecs = {{0, 1, Codec::kNone, Codec::kBf16}};
   options.reductions = {{.shares = {0.25, 0.75}},
                         {.codec = Codec::kBf16},
                         {.shares = {0.1, 0.2, 0.3, 0.4}, .codec = Codec::kBf16}};
@@ -183,6 +183,22 @@ TEST(RunSpecText, what_a_plan_chooses_comes_back_and_is_done) {
   EXPECT_EQ(shares(tied_exchange(*again)), (std::vector{0.1, 0.2, 0.3, 0.4}));
 }
 
+TEST(RunSpecText, histories_are_of_the_samples_that_come_to_a_boundary) {
+  fixtures::RunOptions options;
+  options.layers = {1, 1};
+  options.micro_batches = {2, 2};
+  options.activations = Codec::kAqInt3;
+  // 20 sequences of 8 tokens in batches of 4 are five rows, and each pipeline has two slots.
+  const DataIdentity data{1, 161, 16, 8};
+  const RunSpec spec = fixtures::spec_of(options, data, data);
+  const auto again = parse_run_spec(run_spec_text(spec));
+  ASSERT_TRUE(again) << again.error().text();
+  EXPECT_EQ(*again->job.history, HistorySettings{});
+  for (const int pipeline : {0, 1}) {
+    EXPECT_EQ(histories_of(*again, pipeline), (std::vector{BoundaryHistory{10, 10, {10, 10}}}));
+  }
+}
+
 TEST(RunSpecText, choices_that_the_job_or_the_executor_does_not_have_are_refused) {
   struct Row {
     const char* at;  // JSON pointer
@@ -194,6 +210,8 @@ TEST(RunSpecText, choices_that_the_job_or_the_executor_does_not_have_are_refused
       {"/plan/recompute", 7, "cannot be read"},
       {"/plan/codecs/0/activations", "zip", "no such codec"},
       {"/plan/codecs/0/activations", "int8", codecs},
+      {"/plan/codecs/0/activation_gradients", "zip", "no such codec"},
+      {"/plan/codecs/0/activation_gradients", "int8", codecs},
       {"/plan/codecs/0/site", 1, codecs},
       {"/plan/codecs/0/site", 0.5, "not whole or not in its range"},
       {"/plan/reductions",
@@ -570,6 +588,27 @@ TYPED_TEST(Questions, with_an_empty_answer_are_answered) {
     answer(std::vector<std::byte>());
   });
   EXPECT_EQ(this->answer_to(0, 1, "nothing", 0), "");
+}
+
+TYPED_TEST(Questions, for_at_most_so_much_are_answered_with_less_and_not_with_more) {
+  this->start(2);
+  this->serve(1, [](const std::string& what, std::size_t, MeshRequests::Answer answer) {
+    answer(bytes_of(what));
+  });
+  for (const std::string& what : {std::string("1234"), std::string("12"), std::string()}) {
+    std::optional<std::string> got;
+    this->requests(0).ask_at_most(1, what, 4, [&](Result<std::vector<std::byte>> answer) {
+      got = answer ? text_of(*answer) : answer.error().message;
+    });
+    this->world_.run_until([&] { return got.has_value(); });
+    EXPECT_EQ(got, what);
+  }
+  std::string refusal;
+  this->requests(0).ask_at_most(1, "12345", 4, [&](Result<std::vector<std::byte>> answer) {
+    refusal = answer ? "an answer" : answer.error().message;
+  });
+  this->world_.run_until([&] { return !refusal.empty(); });
+  EXPECT_EQ(refusal, "rank 1 has not what is wanted: it has 5 bytes, not 4");
 }
 
 TYPED_TEST(Questions, may_be_answered_in_any_order) {

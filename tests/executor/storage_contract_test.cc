@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -136,6 +137,28 @@ TEST_P(StorageContract, free_space_is_some_number) {
   const auto space = storage_->free_space(folder_);
   ASSERT_TRUE(space);
   EXPECT_GT(*space, 0u);
+}
+
+TEST_P(StorageContract, scratch_memory_is_zero_at_first_keeps_bytes_and_leaves_no_name) {
+  auto made = storage_->scratch(folder_, 10'000);
+  ASSERT_TRUE(made) << made.error().text();
+  const std::span<std::byte> bytes = (*made)->bytes();
+  ASSERT_EQ(bytes.size(), 10'000u);
+  EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; }));
+  bytes.front() = std::byte{1};
+  bytes.back() = std::byte{2};
+  (*made)->prefetch(0, 0);
+  (*made)->prefetch(9'999, 1);    // the last
+  (*made)->prefetch(4'000, 200);  // across a page's end
+  EXPECT_EQ((*made)->bytes().front(), std::byte{1});
+  EXPECT_EQ((*made)->bytes().back(), std::byte{2});
+  EXPECT_EQ(storage_->list(folder_), std::vector<std::string>{});
+}
+
+TEST_P(StorageContract, scratch_memory_needs_a_folder) {
+  EXPECT_FALSE(storage_->scratch(at("absent"), 1));
+  ASSERT_TRUE(write_file(*storage_, at("file"), "x"));
+  EXPECT_FALSE(storage_->scratch(at("file"), 1));
 }
 
 TEST(ParentFolder, is_what_a_shell_would_say) {

@@ -63,6 +63,15 @@ TEST_F(RealStorageFolder, write_that_fails_half_way_loses_nothing) {
   EXPECT_EQ(storage_.list(folder_), (std::vector<std::string>{"a", "b"}));
 }
 
+TEST_F(RealStorageFolder, scratch_memory_without_room_is_an_error_at_once) {
+  const FileSizeLimit limit(1000);
+  EXPECT_TRUE(storage_.scratch(folder_, 1000));  // the largest that fits
+  const auto refused = storage_.scratch(folder_, 1001);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "cannot reserve 1001 bytes in " + folder_ + ": File too large");
+}
+
 TEST_F(RealStorageFolder, device_is_no_file) {
   const auto device = storage_.create("/dev/full");
   ASSERT_FALSE(device);

@@ -163,6 +163,7 @@ TEST_P(ComputeQueues, the_first_failure_reaches_every_later_completion) {
   EXPECT_TRUE(backend_.drain(stream).has_value());
   bool ran = false;
   queue_.submit(stream, {1, [] { return Result<void>(failed("the device fell off the bus")); }});
+  EXPECT_FALSE(backend_.drain(stream).has_value());
   queue_.submit(other, {1, [&ran]() -> Result<void> {
                           ran = true;
                           return {};

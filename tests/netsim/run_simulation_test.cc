@@ -40,6 +40,40 @@ TEST(RunSimulation, calm_days_are_one_step_many_times) {
   expect_whole(run);
 }
 
+/// Two samples, a step of one each. A unit tensor's first visit takes 192 bytes, a later one 256
+/// (step_simulation_test): on a link of 64 bytes/s 3 s and 4 s.
+RunForecast histories(const Conditions& conditions, bool in_checkpoints) {
+  Topology topology = unit_topology({0, 1});
+  link_of(topology, 0, 1).rate = bytes_per_second(64);
+  Job job = unit_job(2, 1);
+  job.activations = Codec::kAqInt3;
+  job.activation_gradients = Codec::kNone;
+  job.history.emplace();
+  job.history->samples = 2;
+  job.history->in_checkpoints = in_checkpoints;
+  return simulate_run(topology, job, unit_plan(ScheduleFamily::kOneForwardOneBackward, 2, {1}),
+                      conditions, {.steps = 5})
+      .value();
+}
+
+TEST(RunSimulation, the_first_epoch_has_first_visits) {
+  // A step computes 1 + 1.125 + 2.25 + 2 = 6.375 s. Its message takes 3 s in the first two steps, 4
+  // s in the three others.
+  const RunForecast run = histories({}, false);
+  EXPECT_DOUBLE_EQ(run.step_undisturbed.value(), 10.375);
+  EXPECT_DOUBLE_EQ(run.time.value(), 2 * 9.375 + 3 * 10.375);
+  EXPECT_EQ(run.simulated, 2u);
+}
+
+TEST(RunSimulation, a_failure_costs_the_histories_that_no_checkpoint_has) {
+  // The third step is lost at 20 s; both before it are kept. Then the next two are first visits.
+  Conditions conditions;
+  conditions.checkpoints.every = 1;
+  conditions.failures.planned = {{1, seconds(20)}};
+  EXPECT_DOUBLE_EQ(histories(conditions, false).productive.value(), 4 * 9.375 + 10.375);
+  EXPECT_DOUBLE_EQ(histories(conditions, true).productive.value(), 2 * 9.375 + 3 * 10.375);
+}
+
 TEST(RunSimulation, ends_with_the_step_that_reaches_the_time) {
   EXPECT_EQ(run_of({}, {.time = seconds(20)}).value().steps, 3u);
   EXPECT_FALSE(run_of({}, {}));

@@ -359,9 +359,9 @@ TEST(StepSimulation, pipelines_halve_a_shared_uplink) {
 
 // ---- Sizes.
 
-/// A plan of such micro-batches.
+/// A pipeline of the devices 0, 1 and 2 with such micro-batches.
 Plan of(int micro_batch) {
-  Plan plan;
+  Plan plan = unit_plan(kOneForwardOneBackward, 3, {2 / micro_batch});
   plan.micro_batch = micro_batch;
   return plan;
 }
@@ -375,14 +375,14 @@ TEST(MessageSize, codecs_act_between_sites_only) {
   job.gradients = Codec::kBf16;
   topology.tcp.wire_factor = 2;
   // int8: 130 + scales in 64 bytes + frame of 68 = 262.
-  const MessageSize between = activation_message(topology, job, of(1), 0, 2);
+  const MessageSize between = activation_message(topology, job, of(1), 0, 1);
   EXPECT_EQ(between.raw, bytes(520));
   EXPECT_EQ(between.wire, bytes(524));
-  const MessageSize inside = activation_message(topology, job, of(1), 0, 1);
+  const MessageSize inside = activation_message(topology, job, of(1), 0, 0);
   EXPECT_EQ(inside.raw, bytes(520));
   EXPECT_EQ(inside.wire, bytes(1040));
   // Two sequences: 260 + 64 + 68 = 392.
-  EXPECT_EQ(activation_message(topology, job, of(2), 2, 0).wire, bytes(784));
+  EXPECT_EQ(activation_gradient_message(topology, job, of(2), 0, 1).wire, bytes(784));
   // bf16 gradients: 2 x 100 + 68.
   EXPECT_EQ(gradient_message(topology, job.gradients, 100, 0, 2).raw, bytes(400));
   EXPECT_EQ(gradient_message(topology, job.gradients, 100, 0, 2).wire, bytes(536));
@@ -390,11 +390,76 @@ TEST(MessageSize, codecs_act_between_sites_only) {
 }
 
 TEST(MessageSize, without_a_codec_tensors_go_as_they_are_computed) {
-  Topology topology = unit_topology({0, 1});
+  Topology topology = unit_topology({0, 1, 1});
   Job job = unit_job(2, 2);
   job.precision = Precision::kFp16;
-  EXPECT_EQ(activation_message(topology, job, of(3), 0, 1).wire, bytes(6));  // 2 bytes an element
+  EXPECT_EQ(activation_message(topology, job, of(2), 0, 0).wire, bytes(4));  // 2 bytes an element
   EXPECT_EQ(gradient_message(topology, job.gradients, 3, 0, 1).wire, bytes(12));  // fp32 always
+}
+
+/// 130 elements a sequence, two a micro-batch; sites 0, 1 and 2 apart.
+Job aq_job(Codec activations) {
+  Job job = unit_job(3, 2);
+  job.model.context = 10;
+  job.model.width = 13;
+  job.activations = activations;
+  job.history.emplace();
+  return job;
+}
+
+TEST(MessageSize, a_history_makes_later_visits_smaller) {
+  const Topology topology = unit_topology({0, 1, 2});
+  Job job = aq_job(Codec::kAqInt3);
+  // Each of the two sequences has a frame. Later: five blocks of 32 x 3 bits are 60, with scales in
+  // 64 bytes, the frame's 68 and the history's 64 they are 256. First, bf16: 260 + 132 = 392, so
+  // 448; int8: 130 + 64 + 132 = 326, so 384.
+  EXPECT_EQ(activation_message(topology, job, of(2), 0, 0).wire, bytes(2 * 256));
+  EXPECT_EQ(activation_message(topology, job, of(2), 0, 0, Visit::kFirst).wire, bytes(2 * 448));
+  job.history->first_visit = Codec::kInt8;
+  EXPECT_EQ(activation_message(topology, job, of(2), 0, 0, Visit::kFirst).wire, bytes(2 * 384));
+  // Gradients go in int6, both sequences in one frame: five blocks of 64 x 6 bits are 240.
+  EXPECT_EQ(activation_gradient_message(topology, job, of(2), 0, 0).wire, bytes(240 + 64 + 68));
+  EXPECT_TRUE(asks_visit(topology, job, of(2)));
+  EXPECT_FALSE(asks_visit(unit_topology({0, 0, 0}), job, of(2)));
+  EXPECT_FALSE(asks_visit(topology, aq_job(Codec::kInt8), of(2)));
+}
+
+TEST(MessageSize, what_finds_no_room_travels_as_on_a_first_visit) {
+  const Topology topology = unit_topology({0, 1, 2});
+  Job job = aq_job(Codec::kAqInt3);
+  // A history is 260 bytes. The second stage has two boundaries, so each end of each has room for 3
+  // of the 4 samples.
+  job.history->memory = bytes(2 * 3 * 260);
+  job.history->disk = bytes(0);
+  job.history->samples = 4;
+  EXPECT_EQ(activation_message(topology, job, of(2), 0, 0).wire,
+            bytes(2 * (0.75 * 256 + 0.25 * 448)));
+}
+
+TEST(StepSimulation, each_direction_has_a_codec_of_its_own) {
+  // Forwards 133 bytes (int8), backwards the 4 of a unit tensor.
+  const Topology topology = unit_topology({0, 1});
+  Job job = unit_job(2, 1);
+  job.activations = Codec::kInt8;
+  job.activation_gradients = Codec::kNone;
+  const Plan plan = unit_plan(kOneForwardOneBackward, 2, {1});
+  const StepResult result = simulated(topology, job, plan);
+  ASSERT_EQ(result.traffic.size(), 2u);
+  EXPECT_EQ(result.traffic[0].wire, bytes(133));
+  EXPECT_EQ(result.traffic[1].wire, bytes(4));
+}
+
+TEST(StepSimulation, a_first_visit_takes_its_own_bytes) {
+  // A unit tensor's later frame of 68 + 64 + 64 + 12 bytes is padded to 256; bf16: 68 + 64 + 2:
+  // 192.
+  const Topology topology = unit_topology({0, 1});
+  Job job = unit_job(2, 1);
+  job.activations = Codec::kAqInt3;
+  job.history.emplace();
+  const Plan plan = unit_plan(kOneForwardOneBackward, 2, {1});
+  EXPECT_EQ(simulated(topology, job, plan).traffic[0].wire, bytes(256));
+  EXPECT_EQ(simulate_step(topology, job, plan, {.visit = Visit::kFirst})->traffic[0].wire,
+            bytes(192));
 }
 
 TEST(StepSimulation, traffic_is_the_sum_of_the_messages) {

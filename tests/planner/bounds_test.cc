@@ -194,8 +194,13 @@ Topology random_topology(Rng& rng, int devices_max) {
 Job random_job(Rng& rng, int layers_max, int batch_max) {
   Job job = unit_job(between(rng, 1, layers_max), between(rng, 1, batch_max), rng.chance(0.5));
   job.recompute = rng.chance(0.3) ? Recompute::kYes : Recompute::kNo;
-  job.gradients = static_cast<Codec>(rng.below(3));
-  job.activations = static_cast<Codec>(rng.below(3));
+  constexpr Codec codecs[] = {Codec::kNone, Codec::kBf16,      Codec::kInt8,
+                              Codec::kInt6, Codec::kHadamard4, Codec::kAqInt3};
+  job.gradients = codecs[rng.below(5)];
+  job.activations = codecs[rng.below(6)];
+  job.activations_auto = rng.chance(0.2);
+  if (has_history(job.activations)) job.history.emplace();
+  if (rng.chance(0.2)) job.activation_gradients = codecs[rng.below(5)];
   job.model.vocabulary = between(rng, 1, 12);
   return job;
 }

@@ -132,7 +132,8 @@ std::vector<BadInput> bad_jobs() {
       row("{activations: bf16}", "{activations: bf16, floor: none}", "8:41",
           "a floor is for codecs that the plan chooses | write `activations: auto`"),
       row("{activations: bf16}", "{activations: auto, floor: fine}", "8:41",
-          "`compression.floor` must be one of none, bf16, int8: found `fine`"),
+          "`compression.floor` is from `2 bits` to `32 bits`, `lossless` or the name of a codec: "
+          "found `fine` | write for example `floor: 4 bits`"),
       row("recompute: false", "dropout: 0.1", "7:10",
           "dropout is always 0 here | leave `dropout` out"),
       training("data: d", "3", "missing key `steps` in `training`"),

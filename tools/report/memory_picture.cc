@@ -64,6 +64,7 @@ Picture memory_picture(const Planned& planned) {
     picture.caption += fmt::format(" {} of {} kinds of tasklets.", shown, groups.size());
   std::vector<BarRow> rows;
   double longest = 0;
+  bool has_histories = false;
   for (std::size_t g = 0; g < shown; ++g) {
     const Group& group = groups[g];
     const MemoryUse& use = group.use;
@@ -80,16 +81,22 @@ Picture memory_picture(const Planned& planned) {
          .figure = fmt::format("{:.0f} % of {}", 100 * (use.total() / group.size),
                                format_size(group.size)),
          .outline = group.size.value()});
+    if (use.history > Bytes(0)) {
+      has_histories = true;
+      rows.back().parts.push_back(
+          {"histories", use.history.value(), false, "histories of samples"});
+    }
     longest = std::max({longest, group.size.value(), use.total().value()});
   }
   Svg svg("memory", kWidth, 8 + kBarRow * static_cast<double>(rows.size()) + 46, picture.heading,
           picture.caption);
   const double end = draw_bars(svg, rows, longest, {.labels = 146, .figures = 104, .top = 8});
-  const LegendItem items[] = {{"states", "weights, gradients, optimiser"},
-                              {"activations", "activations"},
-                              {"workspace", "workspace"},
-                              {"buffers", "buffers of the network"},
-                              {"reserved", "runtime"}};
+  std::vector<LegendItem> items = {{"states", "weights, gradients, optimiser"},
+                                   {"activations", "activations"},
+                                   {"workspace", "workspace"},
+                                   {"buffers", "buffers of the network"},
+                                   {"reserved", "runtime"}};
+  if (has_histories) items.push_back({"histories", "histories of samples"});
   draw_legend(svg, 4, end + 8, kWidth - 8, items);
   picture.svg = std::move(svg).finish();
   return picture;

@@ -1,0 +1,154 @@
+#include "executor/run/stage_boundaries.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "executor/control/messages.h"
+#include "executor/run/run_data.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::uint64_t kResendStepMax = (std::uint64_t{1} << 28) - 1;
+constexpr std::uint64_t kIntMax = std::numeric_limits<int>::max();
+
+/// Takes ` NAME=NUMBER` from the front of the text.
+std::optional<std::uint64_t> take(std::string_view& text, std::string_view name,
+                                  std::uint64_t max) {
+  const std::string key = fmt::format(" {}=", name);
+  if (!text.starts_with(key)) return std::nullopt;
+  text.remove_prefix(key.size());
+  const std::string_view digits = text.substr(0, text.find(' '));
+  std::uint64_t value = 0;
+  if (!parse_whole(digits, max, value)) return std::nullopt;
+  text.remove_prefix(digits.size());
+  return value;
+}
+
+/// The plan's codecs between sites, none inside one.
+std::unique_ptr<BoundaryFormat> planned_format(const RunSpec& spec, int cell) {
+  std::vector<Codec> codecs;
+  const int site = spec.place_of_cell(cell).site;
+  for (int other = 0; other < spec.cells(); ++other) {
+    const int other_site = spec.place_of_cell(other).site;
+    codecs.push_back(site == other_site ? Codec::kNone
+                                        : activation_codec(spec.plan, spec.job, site, other_site));
+  }
+  return std::make_unique<CodecBoundary>(std::move(codecs), spec.job.precision);
+}
+
+}  // namespace
+
+std::string resend_text(const WantedResend& wanted) {
+  return fmt::format("resend op={} step={} micro_batch={} sequence={}",
+                     wanted.op == Op::kSendActivation ? "activation" : "gradient", wanted.step,
+                     wanted.micro_batch, wanted.sequence);
+}
+
+std::optional<WantedResend> parse_resend(std::string_view what) {
+  constexpr std::string_view kActivation = "resend op=activation";
+  constexpr std::string_view kGradient = "resend op=gradient";
+  WantedResend wanted;
+  if (what.starts_with(kActivation)) {
+    what.remove_prefix(kActivation.size());
+  } else if (what.starts_with(kGradient)) {
+    what.remove_prefix(kGradient.size());
+    wanted.op = Op::kSendGradient;
+  } else {
+    return std::nullopt;
+  }
+  const auto step = take(what, "step", kResendStepMax);
+  const auto micro_batch = step ? take(what, "micro_batch", kIntMax) : std::nullopt;
+  const auto sequence = micro_batch ? take(what, "sequence", kIntMax) : std::nullopt;
+  if (!sequence || !what.empty()) return std::nullopt;
+  wanted.step = static_cast<std::uint32_t>(*step);
+  wanted.micro_batch = static_cast<int>(*micro_batch);
+  wanted.sequence = static_cast<int>(*sequence);
+  return wanted;
+}
+
+StageBoundaries::StageBoundaries(const RunSpec& spec, int cell, ComputeQueue& queue,
+                                 MeshRequests& requests, std::unique_ptr<BoundaryFormat> format)
+    : spec_(spec),
+      cell_(cell),
+      runner_{&queue, queue.create_stream()},
+      requests_(requests),
+      format_(format ? std::move(format) : planned_format(spec, cell)) {}
+
+std::size_t StageBoundaries::wire_bytes_max() const {
+  const ModelShape& model = spec_.job.model;
+  const auto elements = static_cast<std::size_t>(spec_.plan.micro_batch) *
+                        static_cast<std::size_t>(model.context) *
+                        static_cast<std::size_t>(model.width);
+  std::size_t most = 0;
+  for (const int peer : {cell_ - 1, cell_ + 1}) {
+    const bool is_neighbour =
+        peer >= 0 && peer < spec_.cells() && spec_.pipeline_of(peer) == spec_.pipeline_of(cell_);
+    if (!is_neighbour) continue;
+    for (const Op op : {Op::kSendActivation, Op::kSendGradient}) {
+      most = std::max(most, format_->wire_bytes_max(op, peer, elements));
+    }
+  }
+  return most;
+}
+
+void StageBoundaries::prepare(PipelineContext& context) {
+  context.codec_stream = runner_.stream;
+  context.format = format_.get();
+  context.samples = [this](std::uint32_t step, int micro_batch) {
+    return samples_of(spec_, spec_.pipeline_of(cell_), step, micro_batch);
+  };
+  context.resend = [this](const BoundaryTensor& which, int sequence, MeshRequests::Answer done) {
+    requests_.ask_at_most(RunSpec::rank_of_cell(which.peer),
+                          resend_text({which.op, which.step, which.micro_batch, sequence}),
+                          resend_bytes_max(), std::move(done));
+  };
+}
+
+/// Nothing that is sent again of a sequence is longer: its numbers as they are, and headers.
+std::size_t StageBoundaries::resend_bytes_max() const {
+  const ModelShape& model = spec_.job.model;
+  constexpr std::size_t kHeadersMax = 1024;
+  return kHeadersMax + sizeof(float) * static_cast<std::size_t>(model.context) *
+                           static_cast<std::size_t>(model.width);
+}
+
+void StageBoundaries::serve(const WantedResend& wanted, MeshRequests::Answer answer) {
+  const bool is_forward = wanted.op == Op::kSendActivation;
+  const int pipeline = spec_.pipeline_of(cell_);
+  const int stage = spec_.stage_of(cell_);
+  const bool has_peer = is_forward ? stage + 1 < spec_.plan.stages() : stage > 0;
+  if (!has_peer || wanted.sequence >= spec_.plan.micro_batch || wanted.step >= spec_.last_step ||
+      wanted.micro_batch >= spec_.plan.micro_batches[static_cast<std::size_t>(pipeline)]) {
+    return answer(failed("no such tensor is sent from here"));
+  }
+  // Owners: the work and its completion. A format's refusal is an answer, not the device's failure.
+  struct Resend {
+    std::vector<std::int64_t> samples;
+    Result<std::vector<std::byte>> frame;
+  };
+  const auto resend = std::make_shared<Resend>();
+  resend->samples = samples_of(spec_, pipeline, wanted.step, wanted.micro_batch);
+  runner_.run(
+      kCodecTag,
+      [format = format_.get(), resend, wanted,
+       peer = cell_ + (is_forward ? 1 : -1)]() -> Result<void> {
+        resend->frame = format->resend({.op = wanted.op,
+                                        .micro_batch = wanted.micro_batch,
+                                        .peer = peer,
+                                        .step = wanted.step,
+                                        .samples = resend->samples},
+                                       wanted.sequence);
+        return {};
+      },
+      [resend, a = std::move(answer)](Result<void> device) mutable {
+        if (!device) return a(std::unexpected(std::move(device).error()));
+        a(std::move(resend->frame));
+      });
+}
+
+}  // namespace longhaul

@@ -1,0 +1,64 @@
+// A worker's side of its boundaries: the format of what its stage gives and gets, and what the
+// format needs from the run: which samples a micro-batch has, and answers of the neighbours.
+//
+//   resend op=activation step=7 micro_batch=3 sequence=1     answered with a frame of the format's
+//
+// is the question for one sequence of a tensor again, from the stage that could not decode it to
+// the one that sent it; `sequence` is its place in the micro-batch. See mesh_requests.h.
+//
+// Belongs to the loop's thread; the format's memory is touched on the codec stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "executor/pipeline/pipeline_step.h"
+#include "executor/run/file_transfer.h"
+#include "executor/run/mesh_requests.h"
+#include "executor/run/run_spec.h"
+
+namespace longhaul {
+
+struct WantedResend {
+  Op op = Op::kSendActivation;  // or kSendGradient
+  std::uint32_t step = 0;
+  int micro_batch = 0;
+  int sequence = 0;
+  bool operator==(const WantedResend&) const = default;
+};
+std::string resend_text(const WantedResend& wanted);
+/// None when it is another question.
+std::optional<WantedResend> parse_resend(std::string_view what);
+
+class StageBoundaries {
+ public:
+  /// `format`: null for the plan's codecs between sites. All else outlives this, and this outlives
+  /// the queue's work.
+  StageBoundaries(const RunSpec& spec, int cell, ComputeQueue& queue, MeshRequests& requests,
+                  std::unique_ptr<BoundaryFormat> format);
+  StageBoundaries(const StageBoundaries&) = delete;
+  StageBoundaries& operator=(const StageBoundaries&) = delete;
+
+  BoundaryFormat& format() { return *format_; }
+  /// Of the longest message, either way.
+  std::size_t wire_bytes_max() const;
+  /// Sets what a step needs of all this.
+  void prepare(PipelineContext& context);
+  /// Answers a neighbour's question.
+  void serve(const WantedResend& wanted, MeshRequests::Answer answer);
+
+ private:
+  std::size_t resend_bytes_max() const;
+
+  const RunSpec& spec_;
+  const int cell_;
+  const QueueRunner runner_;  // beside the stage's work
+  MeshRequests& requests_;
+  std::unique_ptr<BoundaryFormat> format_;
+};
+
+}  // namespace longhaul
