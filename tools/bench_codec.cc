@@ -277,7 +277,9 @@ Result<void> print_file_errors(const std::string& path) {
 int bench_codec(bool quick, const std::string& path) {
   if (!path.empty()) {
     if (const Result<void> printed = print_file_errors(path); !printed) {
-      fmt::print(stderr, "error: {}\n", printed.error().message);
+      const Error& error = printed.error();
+      fmt::print(stderr, "error: {}\n", error.message);
+      if (!error.hint.empty()) fmt::print(stderr, "  {}\n", error.hint);
       return 2;
     }
     fmt::print("\n");

@@ -1,132 +1,22 @@
-// AVX-512 versions of the codec kernels. Whole groups of 16 blocks are done here; what is left over
+// AVX-512 versions of the block kernels. Whole groups of 16 blocks are done here; what is left over
 // goes through the reference, which gives the same bits.
 //
 // Two things make them fast. A division has a long latency, so the scales of 16 blocks are computed
 // as one register; and codes stay in registers from the multiplication to the packed plane.
-//
-// The functions carry their instruction set as an attribute: the rest of the program is built for
-// the plain architecture and runs everywhere. The set has FMA in it, so that the flag
-// -ffp-contract=off of the whole project matters here.
-#include "kernels/codec/codec_kernels.h"
+#include "kernels/codec/codec_avx512.h"
 
 #if defined(__x86_64__)
-
-#include <immintrin.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#define LH_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c")))
-#define LH_AVX512_INLINE inline __attribute__((always_inline)) LH_AVX512
-
 namespace longhaul {
 namespace {
 
-constexpr std::size_t kLanes = 16;  // floats of a register, and blocks of a group
+using namespace avx512;
+
 constexpr std::size_t kPack = 128;  // elements that are packed together: four units of 32
-
-template <CodecGrid kGrid>
-const BlockKernels& reference() {
-  for (const CodecTraits& traits : kCodecTraits) {
-    if (traits.grid == kGrid) {
-      return reference_kernels().blocks[static_cast<std::size_t>(traits.codec)];
-    }
-  }
-  __builtin_unreachable();
-}
-
-LH_AVX512_INLINE __m512i load_bits(const float* x) {
-  return _mm512_loadu_si512(x);
-}
-LH_AVX512_INLINE __m512i sign_cleared(__m512i bits) {
-  return _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
-}
-/// The floats as bf16, ties to even, in the low halves of the lanes.
-LH_AVX512_INLINE __m512i to_bf16(__m512i bits) {
-  const __m512i is_odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i bias = _mm512_add_epi32(is_odd, _mm512_set1_epi32(0x7fff));
-  return _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
-}
-/// Sixteen bf16 from memory as floats.
-LH_AVX512_INLINE __m512 from_bf16(const void* codes) {
-  const __m256i halves = _mm256_loadu_si256(static_cast<const __m256i*>(codes));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-}
-
-LH_AVX512 std::uint32_t magnitude_fp32(const float* x, std::size_t n) {
-  __m512i a = _mm512_setzero_si512(), b = a;
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    a = _mm512_max_epu32(a, sign_cleared(load_bits(x + i)));
-    b = _mm512_max_epu32(b, sign_cleared(load_bits(x + i + kLanes)));
-  }
-  return std::max<std::uint32_t>(_mm512_reduce_max_epu32(_mm512_max_epu32(a, b)),
-                                 reference_kernels().magnitude_fp32(x + i, n - i));
-}
-
-/// The largest of 32 numbers of 16 bits.
-LH_AVX512_INLINE std::uint32_t largest_half(__m512i halves) {
-  const __m512i even = _mm512_and_si512(halves, _mm512_set1_epi32(0xffff));
-  return _mm512_reduce_max_epu32(_mm512_max_epu32(even, _mm512_srli_epi32(halves, 16)));
-}
-
-LH_AVX512 std::uint32_t magnitude_16(const std::uint16_t* x, std::size_t n) {
-  __m512i largest = _mm512_setzero_si512();
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m512i magnitudes =
-        _mm512_and_si512(_mm512_loadu_si512(x + i), _mm512_set1_epi16(0x7fff));
-    largest = _mm512_max_epu16(largest, magnitudes);
-  }
-  return std::max(largest_half(largest), reference_kernels().magnitude_16(x + i, n - i));
-}
-
-// ---- 16 bits
-
-LH_AVX512 void bf16_encode(const float* x, std::size_t n, std::byte* codes) {
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 2 * i),
-                        _mm512_cvtepi32_epi16(to_bf16(load_bits(x + i))));
-  }
-  reference_kernels().bf16_encode(x + i, n - i, codes + 2 * i);
-}
-
-LH_AVX512 std::uint32_t bf16_decode(const std::byte* codes, std::size_t n, float* x) {
-  __m512i largest = _mm512_setzero_si512();
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const __m512 values = from_bf16(codes + 2 * i);
-    largest = _mm512_max_epu32(largest, sign_cleared(_mm512_castps_si512(values)));
-    _mm512_storeu_ps(x + i, values);
-  }
-  return std::max<std::uint32_t>(_mm512_reduce_max_epu32(largest) >> 16,
-                                 reference_kernels().bf16_decode(codes + 2 * i, n - i, x + i));
-}
-
-LH_AVX512 void f16_encode(const float* x, std::size_t n, std::byte* codes) {
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    _mm256_storeu_si256(
-        reinterpret_cast<__m256i*>(codes + 2 * i),
-        _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  }
-  reference_kernels().f16_encode(x + i, n - i, codes + 2 * i);
-}
-
-LH_AVX512 std::uint32_t f16_decode(const std::byte* codes, std::size_t n, float* x) {
-  __m512i largest = _mm512_setzero_si512();
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m512i bits = _mm512_loadu_si512(codes + 2 * i);
-    largest = _mm512_max_epu16(largest, _mm512_and_si512(bits, _mm512_set1_epi16(0x7fff)));
-    _mm512_storeu_ps(x + i, _mm512_cvtph_ps(_mm512_castsi512_si256(bits)));
-    _mm512_storeu_ps(x + i + kLanes, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(bits, 1)));
-  }
-  return std::max(largest_half(largest),
-                  reference_kernels().f16_decode(codes + 2 * i, n - i, x + i));
-}
 
 // ---- scales
 
@@ -218,8 +108,8 @@ LH_AVX512 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding,
   Plain source{x};
   const DifferenceDone done = scale_groups<kGrid>(source, n, rounding, plane);
   const std::size_t i = done.elements;
-  return std::max(done.largest,
-                  reference<kGrid>().scales(x + i, n - i, rounding, plane + 2 * (i / kGrid.block)));
+  return std::max(done.largest, reference_of<kGrid>().scales(x + i, n - i, rounding,
+                                                             plane + 2 * (i / kGrid.block)));
 }
 template <CodecGrid kGrid>
 LH_AVX512 DifferenceDone difference_scales(const float* x, const std::uint16_t* history,
@@ -421,16 +311,16 @@ LH_AVX512_INLINE std::size_t encode_groups(const float* x, std::size_t n, const 
 template <CodecGrid kGrid>
 LH_AVX512 void encode(const float* x, std::size_t n, const std::byte* plane, std::byte* codes) {
   const std::size_t i = encode_groups<kGrid>(x, n, plane, Nearest{}, 0, codes);
-  reference<kGrid>().encode(x + i, n - i, plane + 2 * (i / kGrid.block),
-                            codes + i * kGrid.bits / 8);
+  reference_of<kGrid>().encode(x + i, n - i, plane + 2 * (i / kGrid.block),
+                               codes + i * kGrid.bits / 8);
 }
 
 template <CodecGrid kGrid>
 LH_AVX512 void encode_stochastic(const float* x, std::size_t n, const std::byte* plane,
                                  const NoiseKey& key, std::size_t first, std::byte* codes) {
   const std::size_t i = encode_groups<kGrid>(x, n, plane, Stochastic{key}, first, codes);
-  reference<kGrid>().encode_stochastic(x + i, n - i, plane + 2 * (i / kGrid.block), key, first + i,
-                                       codes + i * kGrid.bits / 8);
+  reference_of<kGrid>().encode_stochastic(x + i, n - i, plane + 2 * (i / kGrid.block), key,
+                                          first + i, codes + i * kGrid.bits / 8);
 }
 
 // ---- values
@@ -541,120 +431,12 @@ LH_AVX512 bool decode(const std::byte* plane, const std::byte* codes, std::size_
       }
     }
   }
-  const bool rest = reference<kGrid>().decode(plane + 2 * (i / kGrid.block),
-                                              codes + i * kGrid.bits / 8, n - i, x + i);
+  const bool rest = reference_of<kGrid>().decode(plane + 2 * (i / kGrid.block),
+                                                 codes + i * kGrid.bits / 8, n - i, x + i);
   return rest && found == 0;
 }
 
-// ---- rotation and history
-
-/// One level of the transform inside a register: `swapped` has each lane's partner, `minus` the
-/// sign bit where the partner is subtracted from. (a + b, a - b) is (a + b, a + -b) to the bit.
-LH_AVX512_INLINE __m512 butterfly(__m512 x, __m512 swapped, __mmask16 minus) {
-  const __m512i bits = _mm512_castps_si512(x);
-  const __m512i flipped =
-      _mm512_mask_xor_epi32(bits, minus, bits, _mm512_set1_epi32(static_cast<int>(0x80000000u)));
-  return _mm512_add_ps(swapped, _mm512_castsi512_ps(flipped));
-}
-LH_AVX512_INLINE __m512 transformed_16(__m512 x) {
-  x = butterfly(x, _mm512_permute_ps(x, 0xb1), 0xaaaa);
-  x = butterfly(x, _mm512_permute_ps(x, 0x4e), 0xcccc);
-  x = butterfly(x, _mm512_shuffle_f32x4(x, x, 0xb1), 0xf0f0);
-  return butterfly(x, _mm512_shuffle_f32x4(x, x, 0x4e), 0xff00);
-}
-struct Rotated {
-  __m512 parts[4];
-};
-LH_AVX512_INLINE void transform(Rotated& y) {
-  __m512* part = y.parts;
-  for (int p = 0; p < 4; ++p) part[p] = transformed_16(part[p]);
-  const __m512 a = _mm512_add_ps(part[0], part[1]), b = _mm512_sub_ps(part[0], part[1]);
-  const __m512 c = _mm512_add_ps(part[2], part[3]), d = _mm512_sub_ps(part[2], part[3]);
-  const __m512 eighth = _mm512_set1_ps(0.125f);
-  part[0] = _mm512_mul_ps(_mm512_add_ps(a, c), eighth);
-  part[1] = _mm512_mul_ps(_mm512_add_ps(b, d), eighth);
-  part[2] = _mm512_mul_ps(_mm512_sub_ps(a, c), eighth);
-  part[3] = _mm512_mul_ps(_mm512_sub_ps(b, d), eighth);
-}
-LH_AVX512_INLINE __m512 with_signs(__m512 x, std::uint64_t signs, int part) {
-  const __m512i bits = _mm512_castps_si512(x);
-  return _mm512_castsi512_ps(
-      _mm512_mask_xor_epi32(bits, static_cast<__mmask16>(signs >> (16 * part)), bits,
-                            _mm512_set1_epi32(static_cast<int>(0x80000000u))));
-}
-
-LH_AVX512 void rotate(const float* x, std::size_t n, std::uint64_t signs, float* y) {
-  std::size_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    Rotated block;
-    for (int p = 0; p < 4; ++p) {
-      block.parts[p] = with_signs(_mm512_loadu_ps(x + i + 16 * p), signs, p);
-    }
-    transform(block);
-    for (int p = 0; p < 4; ++p) _mm512_storeu_ps(y + i + 16 * p, block.parts[p]);
-  }
-  reference_kernels().rotate(x + i, n - i, signs, y + i);
-}
-
-LH_AVX512 void rotate_back(const float* y, std::size_t n, std::uint64_t signs, float* x) {
-  std::size_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    Rotated block;
-    for (int p = 0; p < 4; ++p) block.parts[p] = _mm512_loadu_ps(y + i + 16 * p);
-    transform(block);
-    for (int p = 0; p < 4; ++p) {
-      _mm512_storeu_ps(x + i + 16 * p, with_signs(block.parts[p], signs, p));
-    }
-  }
-  reference_kernels().rotate_back(y + i, n - i, signs, x + i);
-}
-
-/// The sum rounded to bf16, as fp32: to nearest even, what has no normal exponent to +0.
-LH_AVX512_INLINE __m512i rounded_sum(__m512 history, __m512 y) {
-  const __m512i sum = _mm512_castps_si512(_mm512_add_ps(history, y));
-  const __mmask16 is_normal = _mm512_test_epi32_mask(sum, _mm512_set1_epi32(0x7f800000));
-  const __mmask16 is_odd = _mm512_test_epi32_mask(sum, _mm512_set1_epi32(0x00010000));
-  const __m512i below = _mm512_add_epi32(sum, _mm512_set1_epi32(0x7fff));
-  const __m512i carried = _mm512_mask_sub_epi32(below, is_odd, below, _mm512_set1_epi32(-1));
-  return _mm512_maskz_and_epi32(is_normal, carried,
-                                _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
-}
-/// The upper halves of 32 lanes.
-LH_AVX512_INLINE __m512i odd_halves(__m512i low, __m512i high) {
-  alignas(64) static constexpr auto kOdd = [] {
-    std::array<std::uint16_t, 32> places{};
-    for (std::size_t i = 0; i < 32; ++i) places[i] = static_cast<std::uint16_t>(2 * i + 1);
-    return places;
-  }();
-  return _mm512_permutex2var_epi16(low, _mm512_load_si512(kOdd.data()), high);
-}
-
-LH_AVX512 void subtract_history(const float* x, const std::uint16_t* history, std::size_t n,
-                                float* d) {
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    _mm512_storeu_ps(d + i, _mm512_sub_ps(_mm512_loadu_ps(x + i), from_bf16(history + i)));
-  }
-  reference_kernels().subtract_history(x + i, history + i, n - i, d + i);
-}
-
-LH_AVX512 std::uint32_t add_history(float* y, std::size_t n, std::uint16_t* history) {
-  __m512i largest = _mm512_setzero_si512();
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m512i low = rounded_sum(from_bf16(history + i), _mm512_loadu_ps(y + i));
-    const __m512i high =
-        rounded_sum(from_bf16(history + i + kLanes), _mm512_loadu_ps(y + i + kLanes));
-    _mm512_storeu_si512(y + i, low);
-    _mm512_storeu_si512(y + i + kLanes, high);
-    const __m512i halves = odd_halves(low, high);
-    _mm512_storeu_si512(history + i, halves);
-    const __m512i magnitudes = _mm512_and_si512(halves, _mm512_set1_epi16(0x7fff));
-    largest = _mm512_max_epu16(largest, magnitudes);
-  }
-  return std::max(largest_half(largest),
-                  reference_kernels().add_history(y + i, n - i, history + i));
-}
+// ---- differences to a history
 
 /// Codes of 16 elements; `sum` becomes what the history makes of them.
 template <CodecGrid kGrid>
@@ -720,29 +502,15 @@ struct Maker {
   }
 };
 
-bool has_instructions() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-
 }  // namespace
 
 const CodecKernels* avx512_kernels() {
-  static constexpr CodecKernels kernels{
-      .name = "avx512",
-      .magnitude_fp32 = magnitude_fp32,
-      .magnitude_16 = magnitude_16,
-      .bf16_encode = bf16_encode,
-      .f16_encode = f16_encode,
-      .bf16_decode = bf16_decode,
-      .f16_decode = f16_decode,
-      .rotate = rotate,
-      .rotate_back = rotate_back,
-      .subtract_history = subtract_history,
-      .add_history = add_history,
-      .blocks = block_kernels(Maker{}),
-  };
-  static const bool is_here = has_instructions();
+  static const CodecKernels kernels = [] {
+    CodecKernels all = avx512_float_kernels();
+    all.blocks = block_kernels(Maker{});
+    return all;
+  }();
+  static const bool is_here = has_avx512();
   return is_here ? &kernels : nullptr;
 }
 
