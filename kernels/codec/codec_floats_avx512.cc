@@ -87,13 +87,12 @@ LH_AVX512 std::uint32_t f16_decode(const std::byte* codes, std::size_t n, float*
 
 // ---- rotation and history
 
-/// One level of the transform inside a register: `swapped` has each lane's partner, `minus` the
-/// sign bit where the partner is subtracted from. (a + b, a - b) is (a + b, a + -b) to the bit.
+/// One level of the transform inside a register: `swapped` has each lane's partner, which is
+/// subtracted from where a bit of `minus` is set. The product with 1 or -1 is exact, so that the
+/// fused operation rounds as a plain addition does: (a + b, a - b) is (b + a, a + -b) to the bit.
 LH_AVX512_INLINE __m512 butterfly(__m512 x, __m512 swapped, __mmask16 minus) {
-  const __m512i bits = _mm512_castps_si512(x);
-  const __m512i flipped =
-      _mm512_mask_xor_epi32(bits, minus, bits, _mm512_set1_epi32(static_cast<int>(0x80000000u)));
-  return _mm512_add_ps(swapped, _mm512_castsi512_ps(flipped));
+  const __m512 one = _mm512_set1_ps(1.0f);
+  return _mm512_fmadd_ps(x, _mm512_mask_sub_ps(one, minus, _mm512_setzero_ps(), one), swapped);
 }
 LH_AVX512_INLINE __m512 transformed_16(__m512 x) {
   x = butterfly(x, _mm512_permute_ps(x, 0xb1), 0xaaaa);

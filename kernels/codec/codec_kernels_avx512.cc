@@ -127,6 +127,18 @@ LH_AVX512 DifferenceDone difference_scales(const float* x, const std::uint16_t* 
 LH_AVX512_INLINE __m512i narrowed(__m512i a, __m512i b, __m512i c, __m512i d) {
   return _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
 }
+/// As packs_epi32, of the upper halves of the lanes.
+LH_AVX512_INLINE __m512i upper_halves(__m512i a, __m512i b) {
+  alignas(64) static constexpr auto kPlaces = [] {
+    std::array<std::uint16_t, 32> places{};
+    for (std::size_t i = 0; i < 32; ++i) {
+      const std::size_t lane = i / 8 * 4 + i % 4;
+      places[i] = static_cast<std::uint16_t>(2 * lane + 1 + (i % 8 < 4 ? 0 : 32));
+    }
+    return places;
+  }();
+  return _mm512_permutex2var_epi16(a, _mm512_load_si512(kPlaces.data()), b);
+}
 /// The place of element 4 t in `narrowed`, in dwords.
 constexpr int narrowed_place(int t) {
   return t % 4 * 4 + t / 4;
@@ -144,13 +156,19 @@ struct Stochastic {
 LH_AVX512_INLINE __m512i nearest_codes(const float* x, __m512 inverse) {
   return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), inverse));
 }
+/// Codes of 16 elements in the upper halves of the lanes. A product exceeds the codes times 2^16 by
+/// at most 3 x 2^-24 of itself, less than half up to codes of 6 bits, so that only Q8 needs a limit
+/// at the lower end, and at the upper end where the grid ends early as well.
 template <CodecGrid kGrid>
 LH_AVX512_INLINE __m512i stochastic_codes(const float* x, __m512 inverse, __m512i noise) {
-  const __m512i least = _mm512_set1_epi32(-kGrid.largest * 65536);
-  const __m512i most = _mm512_set1_epi32(kGrid.code_max() * 65536);
-  const __m512i exact = nearest_codes(x, inverse);
-  const __m512i limited = _mm512_min_epi32(_mm512_max_epi32(exact, least), most);
-  return _mm512_srai_epi32(_mm512_add_epi32(limited, noise), 16);
+  __m512i exact = nearest_codes(x, inverse);
+  if constexpr (kGrid.bits == 8) {
+    exact = _mm512_max_epi32(exact, _mm512_set1_epi32(-kGrid.largest * 65536));
+  }
+  if constexpr (kGrid.bits == 8 || kGrid.has_signed_scale) {
+    exact = _mm512_min_epi32(exact, _mm512_set1_epi32(kGrid.code_max() * 65536));
+  }
+  return _mm512_add_epi32(exact, noise);
 }
 /// noise_word of 16 counters.
 LH_AVX512_INLINE __m512i noise_words(const NoiseKey& key, std::uint32_t counter) {
@@ -185,10 +203,11 @@ LH_AVX512_INLINE __m512i codes_of_64(const float* x, const float* inverses,
   const __m512i half = _mm512_set1_epi32(0xffff);
   const __m512i first = noise_words(rounding.key, static_cast<std::uint32_t>(element / 2));
   const __m512i second = noise_words(rounding.key, static_cast<std::uint32_t>(element / 2 + 16));
-  return narrowed(stochastic_codes<kGrid>(x, low, _mm512_and_si512(first, half)),
-                  stochastic_codes<kGrid>(x + kLanes, low, _mm512_srli_epi32(first, 16)),
-                  stochastic_codes<kGrid>(x + 2 * kLanes, high, _mm512_and_si512(second, half)),
-                  stochastic_codes<kGrid>(x + 3 * kLanes, high, _mm512_srli_epi32(second, 16)));
+  const __m512i a = stochastic_codes<kGrid>(x, low, _mm512_and_si512(first, half));
+  const __m512i b = stochastic_codes<kGrid>(x + kLanes, low, _mm512_srli_epi32(first, 16));
+  const __m512i c = stochastic_codes<kGrid>(x + 2 * kLanes, high, _mm512_and_si512(second, half));
+  const __m512i d = stochastic_codes<kGrid>(x + 3 * kLanes, high, _mm512_srli_epi32(second, 16));
+  return _mm512_packs_epi16(upper_halves(a, b), upper_halves(c, d));
 }
 
 /// Dwords of two narrowed registers: the elements 0..15 of each of the four units of 32, or with
