@@ -48,7 +48,10 @@ std::vector<Subject> subjects(bool full) {
       "AQ fw2bw4", history("activations: aq-int2, activation_gradients: int4, gradients: none")};
   CompressionSetting direct = fw2bw4;
   direct.name = "direct fw2bw4";
-  direct.past_the_file = [](Job& job) { job.activations = without_history(job.activations); };
+  direct.past_the_file = [](Job& job) {
+    job.activations = without_history(job.activations);
+    job.history = std::nullopt;
+  };
   const auto first_epoch = [](const std::string& name, const std::string& codec) {
     return CompressionSetting{
         name,

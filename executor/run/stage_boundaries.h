@@ -15,9 +15,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "executor/control/messages.h"
 #include "executor/pipeline/pipeline_step.h"
 #include "executor/run/file_transfer.h"
+#include "executor/run/link_pace.h"
 #include "executor/run/mesh_requests.h"
 #include "executor/run/run_spec.h"
 
@@ -34,6 +37,10 @@ std::string resend_text(const WantedResend& wanted);
 /// None when it is another question.
 std::optional<WantedResend> parse_resend(std::string_view what);
 
+/// What boundary tensors may be written in that a plan wants in `planned`, the finest first, within
+/// the job's floor; with a history where that has one. Only that where the job leaves nothing open.
+std::vector<Codec> codec_ladder(const Job& job, CodecUse use, Codec planned);
+
 class StageBoundaries {
  public:
   /// `format`: null for the plan's codecs between sites. All else outlives this, and this outlives
@@ -48,16 +55,32 @@ class StageBoundaries {
   std::size_t wire_bytes_max() const;
   /// Sets what a step needs of all this.
   void prepare(PipelineContext& context);
+  /// After a training step: where codecs follow the links (RunSpec::adapts_codecs), what is written
+  /// otherwise from the next step on. `compute` is the stage's own work in it.
+  std::vector<Recoded> adapt(std::uint64_t step, const TaskletSchedule& tasklet,
+                             const std::vector<InstructionTimes>& times, Seconds compute);
   /// Answers a neighbour's question.
   void serve(const WantedResend& wanted, MeshRequests::Answer answer);
 
  private:
+  /// What goes to a neighbour of another site, where it may vary.
+  struct Way {
+    Op op = Op::kSendActivation;
+    int peer = 0;
+    std::vector<Codec> ladder;
+    LinkPace pace;
+  };
+
+  std::unique_ptr<CodecBoundary> planned_format();
+  void let_vary(CodecBoundary& format, Op op, int peer, Codec planned);
+  bool is_neighbour(int peer) const;
   std::size_t resend_bytes_max() const;
 
   const RunSpec& spec_;
   const int cell_;
   const QueueRunner runner_;  // beside the stage's work
   MeshRequests& requests_;
+  std::vector<Way> ways_;
   std::unique_ptr<BoundaryFormat> format_;
 };
 

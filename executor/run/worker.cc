@@ -543,6 +543,11 @@ void Worker::measure(const PipelineResult& result) {
     measured.sent.push_back({rank, bytes, std::exchange(raw_[rank], 0)});
   }
   tell(measured);
+  const TaskletSchedule& tasklet = schedule_.tasklets[static_cast<std::size_t>(context_.cell)];
+  for (const Recoded& recoded :
+       boundaries_->adapt(measured.step, tasklet, result.times, Seconds(measured.compute))) {
+    tell(recoded);
+  }
   if (spec_.timeline_step == measured.step && list.size() <= kStageTensorsMax) {
     Times times;
     times.step = measured.step;

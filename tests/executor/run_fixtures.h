@@ -269,8 +269,9 @@ class SimRun : public SimulatedRun {
   const RunSpec& spec;
   Disks& disks;
   RunOutcome outcome;
-  std::vector<std::uint64_t> kept_steps;  // of checkpoints
-  std::map<int, Measured> measured;       // of the last step, by cell
+  std::vector<std::uint64_t> kept_steps;         // of checkpoints
+  std::map<int, Measured> measured;              // of the last step, by cell
+  std::vector<std::pair<int, Recoded>> recoded;  // by cell
   std::function<void(const JournalEntry&)> on_committed;
 
  private:
@@ -292,6 +293,7 @@ class SimRun : public SimulatedRun {
       outcome.validations.push_back({step, loss});
     };
     world.hooks.kept = [this](const CheckpointManifest& m) { kept_steps.push_back(m.id.step); };
+    world.hooks.recoded = [this](int cell, const Recoded& m) { recoded.push_back({cell, m}); };
     world.hooks.measured = [this](int cell, const Measured& m) { measured[cell] = m; };
     return world;
   }
