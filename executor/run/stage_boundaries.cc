@@ -9,6 +9,7 @@
 
 #include "executor/control/messages.h"
 #include "executor/run/run_data.h"
+#include "executor/run/stage_histories.h"
 
 namespace longhaul {
 namespace {
@@ -59,13 +60,32 @@ std::optional<WantedResend> parse_resend(std::string_view what) {
   return wanted;
 }
 
-StageBoundaries::StageBoundaries(const RunSpec& spec, int cell, ComputeQueue& queue,
-                                 MeshRequests& requests, std::unique_ptr<BoundaryFormat> format)
-    : spec_(spec),
-      cell_(cell),
-      runner_{&queue, queue.create_stream()},
-      requests_(requests),
-      format_(format ? std::move(format) : planned_format()) {}
+StageBoundaries::StageBoundaries(const Context& context)
+    : spec_(*context.spec),
+      cell_(context.cell),
+      runner_{context.queue, context.queue->create_stream()},
+      requests_(*context.requests),
+      storage_(*context.storage) {}
+
+Result<std::unique_ptr<StageBoundaries>> StageBoundaries::create(Context context) {
+  std::unique_ptr<StageBoundaries> made(new StageBoundaries(context));
+  if (context.format) {
+    made->format_ = std::move(context.format);
+    return made;
+  }
+  CodecBoundary codecs = made->planned_codecs();
+  const std::vector<AqBoundary::Edge> edges =
+      history_edges(*context.spec, context.cell, context.folder);
+  if (edges.empty()) {
+    made->format_ = std::make_unique<CodecBoundary>(std::move(codecs));
+    return made;
+  }
+  LH_ASSIGN(std::unique_ptr<AqBoundary> histories,
+            AqBoundary::make(std::move(codecs), edges, *context.storage));
+  made->histories_ = histories.get();
+  made->format_ = std::move(histories);
+  return made;
+}
 
 std::vector<Codec> codec_ladder(const Job& job, CodecUse use, Codec planned) {
   std::vector<Codec> ladder;
@@ -85,7 +105,7 @@ bool StageBoundaries::is_neighbour(int peer) const {
 }
 
 /// The plan's codecs between sites, none inside one.
-std::unique_ptr<CodecBoundary> StageBoundaries::planned_format() {
+CodecBoundary StageBoundaries::planned_codecs() {
   std::vector<Codec> activations, gradients;
   const int site = spec_.place_of_cell(cell_).site;
   for (int cell = 0; cell < spec_.cells(); ++cell) {
@@ -96,15 +116,14 @@ std::unique_ptr<CodecBoundary> StageBoundaries::planned_format() {
     gradients.push_back(is_far ? activation_gradient_codec(spec_.plan, spec_.job, site, other)
                                : Codec::kNone);
   }
-  auto format =
-      std::make_unique<CodecBoundary>(activations, spec_.job.precision, spec_.job.training->seed);
+  CodecBoundary format(activations, spec_.job.precision, spec_.job.training->seed);
   for (const int peer : {cell_ - 1, cell_ + 1}) {
     if (!is_neighbour(peer)) continue;
     const auto at = static_cast<std::size_t>(peer);
-    format->set_gradients(peer, gradients[at]);
+    format.set_gradients(peer, gradients[at]);
     if (!spec_.adapts_codecs || spec_.place_of_cell(peer).site == site) continue;
-    let_vary(*format, Op::kSendActivation, peer, activations[at]);
-    let_vary(*format, Op::kSendGradient, peer, gradients[at]);
+    let_vary(format, Op::kSendActivation, peer, activations[at]);
+    let_vary(format, Op::kSendGradient, peer, gradients[at]);
   }
   return format;
 }
@@ -184,6 +203,46 @@ void StageBoundaries::prepare(PipelineContext& context) {
                           resend_text({which.op, which.step, which.micro_batch, sequence}),
                           resend_bytes_max(), std::move(done));
   };
+}
+
+void StageBoundaries::begin_step(std::uint64_t step) {
+  if (histories_ == nullptr || step + 1 >= spec_.last_step) return;
+  const int pipeline = spec_.pipeline_of(cell_);
+  std::vector<std::int64_t> samples;
+  for (int m = 0; m < spec_.plan.micro_batches[static_cast<std::size_t>(pipeline)]; ++m) {
+    for (const std::int64_t sample : samples_of(spec_, pipeline, step + 1, m)) {
+      samples.push_back(sample);
+    }
+  }
+  runner_.run(
+      kCodecTag,
+      [format = histories_, samples = std::move(samples)]() -> Result<void> {
+        format->prefetch(samples);
+        return {};
+      },
+      [](const Result<void>&) {});
+}
+
+bool StageBoundaries::keeps_histories() const {
+  return histories_ != nullptr && spec_.job.history && spec_.job.history->in_checkpoints;
+}
+
+void StageBoundaries::save_histories(const std::string& folder, Done done) {
+  runner_.run(
+      kStorageTag,
+      [this, folder] {
+        return longhaul::save_histories(storage_, folder, spec_, cell_, *histories_);
+      },
+      std::move(done));
+}
+
+void StageBoundaries::load_histories(const std::string& folder, Done done) {
+  runner_.run(
+      kStorageTag,
+      [this, folder] {
+        return longhaul::load_histories(storage_, folder, spec_, cell_, *histories_);
+      },
+      std::move(done));
 }
 
 /// Nothing that is sent again of a sequence is longer: its numbers as they are, and headers.

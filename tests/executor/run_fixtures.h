@@ -68,6 +68,7 @@ struct RunOptions {
   Codec gradients = Codec::kNone;
   /// The job leaves recomputation and codecs to the plan, with the floors above.
   bool is_auto = false;
+  std::string history = {};                       // of the job's compression: `memory: 1 MiB`
   std::vector<PairCodec> activation_codecs = {};  // cell n is on site n
   std::vector<Reduction> reductions = {};
   std::uint64_t steps = 50;
@@ -85,11 +86,12 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
   const int layers = std::accumulate(options.layers.begin(), options.layers.end(), 0);
   const int batch = std::accumulate(options.micro_batches.begin(), options.micro_batches.end(), 0) *
                     options.micro_batch;
-  const std::string compression =
+  std::string compression =
       options.is_auto ? fmt::format("activations: auto, gradients: auto, floor: {}",
                                     name_of(options.activations))
                       : fmt::format("activations: {}, gradients: {}", name_of(options.activations),
                                     name_of(options.gradients));
+  if (!options.history.empty()) compression += fmt::format(", history: {{{}}}", options.history);
   RunSpec spec;
   spec.id = 77;
   spec.job_text = fmt::format(
