@@ -75,9 +75,9 @@ Worker::Worker(const WorkerContext& context, StageState state)
     validation_schedule_ = make_schedule(validation_plan(spec_), spec_.job);
   }
 
-  stage_exchange_ = {stage_exchange(spec_, stage_), stage_gradient(spec_, stage_)};
+  stage_exchange_ = make_exchange(stage_exchange(spec_, stage_), stage_gradient(spec_, stage_));
   if (spec_.has_tied_exchange() && (stage_ == 0 || stage_ == spec_.plan.stages() - 1)) {
-    tied_exchange_ = {tied_exchange(spec_), tied_gradient(spec_, stage_)};
+    tied_exchange_ = make_exchange(tied_exchange(spec_), tied_gradient(spec_, stage_));
   }
   count_raw_bytes();
 }
@@ -166,21 +166,16 @@ void Worker::count_raw_bytes() {
       raw_per_validation_[rank + 1] += static_cast<std::uint64_t>(count) * boundary;
     }
   }
-  const auto count_exchange = [&](const ExchangeOptions& options) {
-    if (options.members.size() < 2) return;
-    std::vector<double> shares;
-    for (const ExchangeMember& member : options.members) shares.push_back(member.share);
-    const std::vector<std::size_t> cuts = cut_shards(options.tensor_lengths, shares);
-    const auto shard = [&cuts](std::size_t i) { return (cuts[i + 1] - cuts[i]) * sizeof(float); };
-    const auto self = static_cast<std::size_t>(
-        std::ranges::find(options.members, rank, &ExchangeMember::rank) - options.members.begin());
-    for (std::size_t i = 0; i < options.members.size(); ++i) {
+  const auto count_exchange = [&](const ExchangeLayout& layout) {
+    for (std::size_t i = 0; i < layout.members(); ++i) {
+      if (i == layout.self()) continue;
       // Its part of the peer's shard, and the sum of its own.
-      if (i != self) raw_per_step_[options.members[i].rank] += shard(i) + shard(self);
+      raw_per_step_[layout.rank_of(i)] +=
+          sizeof(float) * (layout.shard_elements(i) + layout.shard_elements(layout.self()));
     }
   };
-  count_exchange(stage_exchange_.options);
-  if (tied_exchange_) count_exchange(tied_exchange_->options);
+  count_exchange(stage_exchange_.exchange->layout());
+  if (tied_exchange_) count_exchange(tied_exchange_->exchange->layout());
 }
 
 void Worker::start() {
@@ -319,16 +314,19 @@ void Worker::step_ended(Result<PipelineResult> result) {
   next();
 }
 
+Worker::Exchange Worker::make_exchange(ExchangeOptions options, const GradientRange& range) {
+  auto exchange = ShardedAllReduce::create(*mesh_, *context_.loop, std::move(options));
+  LH_CHECK(exchange, "the exchange is made from a spec that was checked");
+  return {std::move(*exchange), range};
+}
+
 void Worker::reduce(bool tied, PipelineHooks::Done done) {
   const auto number = static_cast<std::uint32_t>(participant_->committed());
-  auto [options, range] = tied ? *tied_exchange_ : stage_exchange_;
-  options.operation = tied ? exchange_operation(Op::kTiedReduce, 0, number)
-                           : exchange_operation(Op::kReduce, stage_, number);
-  auto exchange = ShardedAllReduce::start(
-      *mesh_, *context_.loop, std::move(options),
-      state_.stage().gradients().subspan(range.first, range.count), std::move(done));
-  LH_CHECK(exchange, "the exchange was made from a spec that was checked");
-  exchange_ = std::move(*exchange);
+  const auto& [exchange, range] = tied ? *tied_exchange_ : stage_exchange_;
+  exchange_ = exchange.get();
+  exchange_->start(tied ? exchange_operation(Op::kTiedReduce, 0, number)
+                        : exchange_operation(Op::kReduce, stage_, number),
+                   state_.stage().gradients().subspan(range.first, range.count), std::move(done));
 }
 
 void Worker::prepare(PipelineHooks::Done done) {
@@ -356,6 +354,10 @@ void Worker::prepare(PipelineHooks::Done done) {
 
 void Worker::on_commit(const StepUpdate& update) {
   update_ = update;
+  if (update.decision == Decision::kApply) {
+    stage_exchange_.exchange->commit();
+    if (tied_exchange_) tied_exchange_->exchange->commit();
+  }
   auto done = std::move(committed_);
   committed_ = nullptr;
   LH_CHECK(done, "a COMMIT answers a PREPARED");
@@ -483,7 +485,7 @@ void Worker::on_stop(const Stop& stop) {
 /// Ends the step at hand; goes on when the queue no longer uses the stage.
 void Worker::abandon() {
   if (!step_ || (activity_ != Activity::kStep && activity_ != Activity::kValidation)) return;
-  exchange_ = nullptr;
+  abandon_exchange();
   committed_ = nullptr;
   step_->abort([this, alive = std::weak_ptr(alive_)] {
     if (alive.expired() || activity_ == Activity::kEnded) return;
@@ -498,8 +500,13 @@ void Worker::abandon() {
   });
 }
 
-void Worker::on_coordinator_lost(const Error& why) {
+void Worker::abandon_exchange() {
+  if (exchange_ != nullptr) exchange_->abandon();
   exchange_ = nullptr;
+}
+
+void Worker::on_coordinator_lost(const Error& why) {
+  abandon_exchange();
   if (step_) step_->abort([] {});
   end(false, within("the coordinator is lost", why).error().message);
 }
@@ -517,7 +524,7 @@ void Worker::fail(const Error& why) {
   participant_->failed(mesh_->rank(), why);
   if (activity_ == Activity::kStep || activity_ == Activity::kValidation) {
     // The step has ended with this error.
-    exchange_ = nullptr;
+    abandon_exchange();
     committed_ = nullptr;
     step_ = nullptr;
     activity_ = Activity::kIdle;

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/collective/sharded_all_reduce.h"
 #include "executor/control/participant.h"
 #include "executor/pipeline/pipeline_step.h"
 #include "executor/run/file_transfer.h"
@@ -80,7 +81,7 @@ class Worker {
 
   /// An exchange of gradients, the same in every step but for its name.
   struct Exchange {
-    ExchangeOptions options;
+    std::unique_ptr<ShardedAllReduce> exchange;
     GradientRange range;
   };
 
@@ -102,12 +103,14 @@ class Worker {
   void save_state(const std::string& folder);
   void kept(const Kept& kept);
 
+  Exchange make_exchange(ExchangeOptions options, const GradientRange& range);
   void reduce(bool tied, PipelineHooks::Done done);
   void prepare(PipelineHooks::Done done);
   void on_commit(const StepUpdate& update);
   void update(PipelineHooks::Done done);
   void on_stop(const Stop& stop);
   void abandon();
+  void abandon_exchange();
   void on_coordinator_lost(const Error& why);
   void end(bool clean, const std::string& reason);
   void fail(const Error& why);
@@ -145,8 +148,8 @@ class Worker {
   Activity activity_ = Activity::kLoading;
   std::unique_ptr<FileFetch> fetch_;
   std::unique_ptr<PipelineStep> step_;
-  std::unique_ptr<ShardedAllReduce> exchange_;
-  PipelineHooks::Done committed_;  // of PREPARE, until COMMIT
+  ShardedAllReduce* exchange_ = nullptr;  // the last one begun of this step
+  PipelineHooks::Done committed_;         // of PREPARE, until COMMIT
   StepUpdate update_;
   bool is_updated_ = false;    // the step at hand
   std::uint64_t updates_ = 0;  // applied

@@ -62,6 +62,7 @@ struct RunOptions {
   std::vector<std::string> orders = {};  // of each stage, for family greedy
   bool tied = true;
   bool llama = false;
+  int width = 16;  // 64: the larger matrices are exchanged in the job's codec
   bool recompute = false;
   Precision precision = Precision::kFp32;
   Codec activations = Codec::kNone;
@@ -97,7 +98,7 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
   spec.job_text = fmt::format(
       "schema: longhaul/job/1\n"
       "name: tiny\n"
-      "model: {{family: {}, layers: {}, width: 16, context: 8, vocabulary: 16, "
+      "model: {{family: {}, layers: {}, width: {}, context: 8, vocabulary: 16, "
       "tied_embedding: {}}}\n"
       "batch: {{global: {}, micro_batch: {}}}\n"
       "precision: {}\n"
@@ -111,7 +112,7 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
       "  checkpoints: {{every: {}, keep: 2}}\n",
       options.llama ? "llama, heads: 4, kv_heads: 2, head_width: 6, ffn_width: 36"
                     : "gpt2, heads: 2",
-      layers, options.tied, batch, options.micro_batch, name_of(options.precision),
+      layers, options.width, options.tied, batch, options.micro_batch, name_of(options.precision),
       options.is_auto ? "auto" : fmt::format("{}", options.recompute), compression, options.steps,
       options.validation_every, options.checkpoint_every);
   Result<Job> job = parse_job(spec.job_text, "job");
