@@ -194,11 +194,11 @@ SameLoss same_loss(const std::vector<const StudyRun*>& bases,
 }
 
 Result<Quality> quality(bool full, bool quick, int threads, const std::string& command) {
+  fmt::print(stderr, "texts and the pre-trained state, which are made once\n");
   LH_ASSIGN(
       CompressionStudy study,
       CompressionStudy::open(fmt::format("build/bench/compression-{}", quick ? "quick" : "study"),
                              kTexts, quick ? StudySize::quick() : StudySize::whole()));
-  fmt::print(stderr, "the pre-trained state, made once\n");
   {
     Progress progress("the Bible", study.tokens_per_step());
     set_operation_threads(threads);  // there is one run alone; results are the same bits
