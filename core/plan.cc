@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/config_cursor.h"
+#include "core/gradient_exchange.h"
 #include "core/history_budget.h"
 #include "core/model_math.h"
 #include "core/plan_choices.h"
@@ -431,6 +432,25 @@ Job resolved_job(const Plan& plan, const Job& job) {
   return resolved;
 }
 
+Bytes feedback_memory(const Plan& plan, const Topology& topology, const Job& job, int stage) {
+  Bytes bytes;
+  const auto add = [&](int exchange, const GradientElements& elements) {
+    const std::vector<int> devices = reduction_devices(plan, exchange);
+    const bool is_between_sites = std::ranges::any_of(devices, [&](int device) {
+      return topology.site_of(device) != topology.site_of(devices.front());
+    });
+    if (!is_between_sites) return;
+    bytes += feedback_bytes(reduction_of(plan, job, exchange).codec, elements.coded);
+  };
+  const int last = plan.stages() - 1;
+  const StageShape shape = stage_shapes(plan.layers)[static_cast<std::size_t>(stage)];
+  add(stage, stage_gradient_elements(job.model, shape, plan.stages()));
+  if (has_tied_exchange(plan, job) && (stage == 0 || stage == last)) {
+    add(plan.stages(), tied_gradient_elements(job.model));
+  }
+  return bytes;
+}
+
 std::vector<MemoryUse> memory_of(const Plan& plan, const Topology& topology, const Job& job) {
   const Job resolved = resolved_job(plan, job);
   const std::vector<StageShape> shapes = stage_shapes(plan.layers);
@@ -451,6 +471,7 @@ std::vector<MemoryUse> memory_of(const Plan& plan, const Topology& topology, con
            .for_weights = is_greedy ? peaks_of(plan.orders[stage]).for_weights : 0,
            .history = history.memory,
            .history_on_disk = history.disk}));
+      memory.back().buffers += feedback_memory(plan, topology, job, i);
     }
   }
   return memory;

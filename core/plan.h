@@ -113,6 +113,9 @@ Reduction reduction_of(const Plan& plan, const Job& job, int stage);
 std::vector<Reduction> reductions_of(const Plan& plan, const Job& job);
 /// The devices of that exchange's members, in their order.
 std::vector<int> reduction_devices(const Plan& plan, int stage);
+/// Memory of error feedback at each member of a stage's exchanges, the tied embedding's included
+/// (feedback_bytes in core/gradient_exchange.h): 0 where all members are in one site.
+Bytes feedback_memory(const Plan& plan, const Topology& topology, const Job& job, int stage);
 /// Whether stages run forwards again before backwards.
 bool recomputes(const Plan& plan, const Job& job);
 

@@ -13,12 +13,15 @@
 namespace longhaul {
 namespace {
 
-MessageSize message(const Topology& topology, Codec codec, double elements, double raw_element,
-                    int from_device, int to_device) {
-  const bool between_sites = topology.site_of(from_device) != topology.site_of(to_device);
-  const Bytes raw(elements * raw_element);
-  const Bytes payload = between_sites ? codec_bytes(codec, elements, raw_element) : raw;
-  return {raw, payload * topology.tcp.wire_factor};
+bool is_between_sites(const Topology& topology, int from_device, int to_device) {
+  return topology.site_of(from_device) != topology.site_of(to_device);
+}
+
+/// So many elements of a gradient, of both kinds as in the whole.
+GradientElements part_of(const GradientElements& gradient, double elements) {
+  if (elements <= 0) return {};
+  const double coded = elements * (gradient.coded / gradient.all());
+  return {coded, elements - coded};
 }
 
 /// An all-reduce in progress. Members are numbered within the group.
@@ -26,6 +29,7 @@ struct Exchange {
   Op op = Op::kReduce;
   std::vector<int> cells;
   Codec codec = Codec::kNone;
+  GradientElements gradient;
   ExchangeGraph graph;              // its points count down
   std::vector<std::int32_t> nodes;  // the members' instructions
 };
@@ -168,24 +172,25 @@ class StepSimulation {
       for (int d = 0; d < plan_.pipelines(); ++d) cells.push_back(d * stages + i);
       add_exchange(
           Op::kReduce, std::move(cells), i,
-          stage_reduced_parameters(job_.model, shapes[static_cast<std::size_t>(i)], stages));
+          stage_gradient_elements(job_.model, shapes[static_cast<std::size_t>(i)], stages));
     }
     if (!has_tied_exchange(plan_, job_)) return;
     std::vector<int> ends;
     for (const int i : {stages - 1, 0}) {
       for (int d = 0; d < plan_.pipelines(); ++d) ends.push_back(d * stages + i);
     }
-    add_exchange(Op::kTiedReduce, std::move(ends), stages, token_embedding_parameters(job_.model));
+    add_exchange(Op::kTiedReduce, std::move(ends), stages, tied_gradient_elements(job_.model));
   }
 
-  void add_exchange(Op op, std::vector<int> cells, int stage, double elements) {
+  void add_exchange(Op op, std::vector<int> cells, int stage, const GradientElements& gradient) {
     const Reduction reduction = reduction_of(plan_, job_, stage);
     std::vector<int> sites;
     for (const int cell : cells) sites.push_back(topology_.site_of(device_of(cell)));
     Exchange exchange;
     exchange.op = op;
     exchange.codec = reduction.codec;
-    exchange.graph = exchange_graph(reduction, elements, sites);
+    exchange.gradient = gradient;
+    exchange.graph = exchange_graph(reduction, gradient.all(), sites);
     exchange.nodes.assign(cells.size(), -1);
     exchange.cells = std::move(cells);
     exchanges_.push_back(std::move(exchange));
@@ -389,10 +394,11 @@ class StepSimulation {
       transfer_of_message.on_arrival = {What::kExchangeArrival, static_cast<std::int32_t>(id),
                                         message.next, -1};
       transfer_of_message.op = exchange.op;
-      transfer(from, to,
-               gradient_message(topology_, exchange.codec, message.elements, device_of(from),
-                                device_of(to)),
-               transfer_of_message);
+      transfer(
+          from, to,
+          gradient_message(topology_, exchange.codec, part_of(exchange.gradient, message.elements),
+                           device_of(from), device_of(to)),
+          transfer_of_message);
     }
     for (const int next : point.next) approach(id, next);
     if (point.member >= 0) finish_exchange(exchange, static_cast<std::size_t>(point.member));
@@ -569,10 +575,11 @@ bool asks_visit(const Topology& topology, const Job& job, const Plan& plan) {
   return false;
 }
 
-MessageSize gradient_message(const Topology& topology, Codec codec, double elements,
-                             int from_device, int to_device) {
-  return message(topology, codec, elements, element_bytes(Precision::kFp32), from_device,
-                 to_device);
+MessageSize gradient_message(const Topology& topology, Codec codec,
+                             const GradientElements& elements, int from_device, int to_device) {
+  const bool is_coded = is_between_sites(topology, from_device, to_device);
+  const Bytes payload = gradient_wire_bytes(is_coded ? codec : Codec::kNone, elements);
+  return {gradient_wire_bytes(Codec::kNone, elements), payload * topology.tcp.wire_factor};
 }
 
 Result<StepResult> simulate_step(const Topology& topology, const Job& job, const Plan& plan,

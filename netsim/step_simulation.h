@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/gradient_exchange.h"
 #include "core/job.h"
 #include "core/model_math.h"
 #include "core/plan.h"
@@ -107,7 +108,8 @@ MessageSize activation_gradient_message(const Topology& topology, const Job& job
                                         int pipeline, int stage);
 /// Whether the samples' first visit takes other bytes: an AQ codec acts between two sites.
 bool asks_visit(const Topology& topology, const Job& job, const Plan& plan);
-MessageSize gradient_message(const Topology& topology, Codec codec, double elements,
-                             int from_device, int to_device);
+/// A part of a gradient on its way to its owner, or the sum back.
+MessageSize gradient_message(const Topology& topology, Codec codec,
+                             const GradientElements& elements, int from_device, int to_device);
 
 }  // namespace longhaul

@@ -61,9 +61,16 @@ Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(proble
       cost.in_flight_bytes =
           memory_use(job, nothing_reserved, question).total().value() - cost.fixed_bytes;
       cost.parameters = stage_parameters(model, shape);
-      cost.reduced_parameters = stage_reduced_parameters(model, shape, grid.stages);
+      cost.gradient = stage_gradient_elements(model, shape, grid.stages);
+      if (!job.gradients_auto) {  // what the plan chooses has to fit what is left
+        cost.feedback_bytes = feedback_bytes(job.gradients, cost.gradient.coded).value();
+      }
       costs_.push_back(cost);
     }
+  }
+  if (model.tied_embedding && grid.stages > 1 && !job.gradients_auto) {
+    tied_feedback_bytes_ =
+        feedback_bytes(job.gradients, tied_gradient_elements(model).coded).value();
   }
   const auto cells = at(grid.stages * grid.pipelines);
   stage_times_.resize(cells);
@@ -190,6 +197,23 @@ void Evaluator::fill_times(const Candidate& candidate) {
   }
 }
 
+/// Memory of error feedback at each cell of a stage.
+double Evaluator::feedback_of_stage(const Candidate& candidate, const StageCost& stage_cost,
+                                    int stage) const {
+  if (tied_feedback_bytes_ == 0 && stage_cost.feedback_bytes == 0) return 0;
+  const auto site = [&](int d, int i) { return problem_.site(candidate.cells[cell(d, i)]); };
+  const int last = grid_.stages - 1;
+  const bool is_end = last > 0 && (stage == 0 || stage == last);
+  bool is_between_sites = false;
+  bool ends_are = false;
+  for (int d = 0; d < grid_.pipelines; ++d) {
+    is_between_sites |= site(d, stage) != site(0, stage);
+    ends_are |= site(d, 0) != site(0, 0) || site(d, last) != site(0, 0);
+  }
+  return (is_between_sites ? stage_cost.feedback_bytes : 0) +
+         (is_end && ends_are ? tied_feedback_bytes_ : 0);
+}
+
 double Evaluator::choose_in_flight(const Candidate& candidate) {
   // What memory allows at each stage, never rising along the pipeline.
   double overflow = 0;
@@ -202,8 +226,9 @@ double Evaluator::choose_in_flight(const Candidate& candidate) {
   int most = all;
   for (int i = 0; i < grid_.stages; ++i) {
     const StageCost& stage = cost(i, candidate.layers[at(i)]);
+    const double fixed = stage.fixed_bytes + feedback_of_stage(candidate, stage, i);
     for (int d = 0; d < grid_.pipelines; ++d) {
-      const double room = problem_.memory(candidate.cells[cell(d, i)]) - stage.fixed_bytes;
+      const double room = problem_.memory(candidate.cells[cell(d, i)]) - fixed;
       const double fits =
           stage.in_flight_bytes > 0 ? std::floor(room / stage.in_flight_bytes) : most;
       double least = 1;
@@ -284,14 +309,14 @@ void Evaluator::count_members() {
   }
 }
 
-double Evaluator::reduce_time(double elements) {
+double Evaluator::reduce_time(const GradientElements& elements) {
   const Job& job = problem_.job();
   const Topology& topology = problem_.topology();
   const double wire = topology.tcp.wire_factor;
   const double count = static_cast<double>(members_.size());
-  const double shard = elements / count;
-  const double inside = 4 * shard * wire;
-  const double between = codec_bytes(job.gradients, shard, 4).value() * wire;
+  const GradientElements shard = elements / count;
+  const double inside = 4 * shard.all() * wire;
+  const double between = gradient_wire_bytes(job.gradients, shard).value() * wire;
   count_members();
   const auto load = [this](std::size_t slot, double bytes) {
     add_load(slot, bytes);
@@ -504,7 +529,7 @@ double Evaluator::evaluate_schedule(const Candidate& candidate) {
       update = std::max(update, stage.parameters * problem_.update_seconds_per_parameter(device));
     }
     group_begin_.push_back(group_slots_.size());
-    alone_[at(i)] = pipelines > 1 ? reduce_time(stage.reduced_parameters) : 0;
+    alone_[at(i)] = pipelines > 1 ? reduce_time(stage.gradient) : 0;
   }
   group_begin_.push_back(group_slots_.size());
   // What several stages' exchanges share lets none of them go before it has carried them all.
@@ -522,7 +547,7 @@ double Evaluator::evaluate_schedule(const Candidate& candidate) {
       members_.push_back(candidate.cells[cell(d, 0)]);
       members_.push_back(candidate.cells[cell(d, stages - 1)]);
     }
-    const double alone = reduce_time(token_embedding_parameters(problem_.job().model));
+    const double alone = reduce_time(tied_gradient_elements(problem_.job().model));
     const double tied = std::max(alone, load_time(touched_));
     clear_loads();
     ready = std::max(ready, std::max(ends_.front(), ends_.back()) + tied);

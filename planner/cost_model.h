@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/gradient_exchange.h"
 #include "core/job.h"
 #include "core/model_math.h"
 #include "core/plan.h"
@@ -97,8 +98,9 @@ class Evaluator {
     double backward_flops = 0;   // recompute included
     double fixed_bytes = 0;      // all memory but the micro-batches in flight
     double in_flight_bytes = 0;  // a micro-batch in flight
+    double feedback_bytes = 0;   // of its own exchange, where that is between sites
     double parameters = 0;
-    double reduced_parameters = 0;
+    GradientElements gradient = {};  // of its own exchange
   };
 
   const StageCost& cost(int stage, int layers) const;
@@ -120,13 +122,15 @@ class Evaluator {
   /// Stage and hop times of every pipeline, and loads of shared links.
   void fill_times(const Candidate& candidate);
   /// In-flight depths under memory; returns the overflow in bytes (0: it fits).
+  double feedback_of_stage(const Candidate& candidate, const StageCost& stage_cost,
+                           int stage) const;
   double choose_in_flight(const Candidate& candidate);
   void count_transfers(const Candidate& candidate);
   /// Least period that shared links allow a pipeline.
   double shared_period(const Candidate& candidate, int pipeline);
   /// Seconds of the sharded all-reduce of `elements` among members_ alone; adds its loads. Works
   /// on counts of members by node and site, since a shard is as large whoever owns it.
-  double reduce_time(double elements);
+  double reduce_time(const GradientElements& elements);
   void count_members();
   void count_node_links(const Candidate& candidate);
   /// The most that any of these slots is loaded with, in seconds.
@@ -154,7 +158,8 @@ class Evaluator {
   double boundary_inside_ = 0;  // bytes of a boundary tensor on the wire, inside a site
   double forward_between_ = 0;  // and between sites, where the codecs act
   double backward_between_ = 0;
-  std::vector<StageCost> costs_;  // [kind of stage * (L + 1) + layers]
+  double tied_feedback_bytes_ = 0;  // where the tied exchange is between sites
+  std::vector<StageCost> costs_;    // [kind of stage * (L + 1) + layers]
   std::vector<StageTime> stage_times_;
   std::vector<HopTime> hop_times_;  // D x (P - 1)
   std::vector<int> in_flight_;

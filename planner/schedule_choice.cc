@@ -31,6 +31,7 @@ std::vector<int> memory_caps(const Problem& problem, const Plan& plan) {
   }
   std::vector<int> caps;
   for (int i = 0; i < plan.stages(); ++i) {
+    const Bytes feedback = feedback_memory(plan, problem.topology(), job, i);
     const auto fits = [&](int cap) {
       for (int d = 0; d < plan.pipelines(); ++d) {
         const DeviceKind& kind = problem.topology().kind_of(plan.device(d, i));
@@ -42,7 +43,7 @@ std::vector<int> memory_caps(const Problem& problem, const Plan& plan) {
                         .pipelines = plan.pipelines(),
                         .for_weights = cap,
                         .history = history_use(job.model, histories[at(d)], i).memory});
-        if (use.total() > kind.memory) return false;
+        if (use.total() + feedback > kind.memory) return false;
       }
       return true;
     };

@@ -205,7 +205,7 @@ Result<Seconds> TcpMembers::all_reduce(std::size_t elements, const std::vector<d
   const std::size_t count = state_->members.size();
   const auto all = std::make_shared<Exchange>(count);
   ExchangeOptions options;
-  options.operation = ++state_->operation;
+  const std::uint64_t operation = ++state_->operation;
   options.tensor_lengths = {elements};
   for (std::size_t i = 0; i < count; ++i) {
     options.members.push_back(
@@ -215,7 +215,7 @@ Result<Seconds> TcpMembers::all_reduce(std::size_t elements, const std::vector<d
   const auto start = Clock::now();
   for (std::size_t i = 0; i < count; ++i) {
     Member& member = *state_->members[i];
-    member.runtime.loop().post([&member, all, options, i, count] {
+    member.runtime.loop().post([&member, all, options, operation, i, count] {
       Part& part = all->parts[i];
       const auto done = [all, i, count](const Result<void>& outcome) {
         all->end.set(i, Clock::now());
@@ -227,13 +227,10 @@ Result<Seconds> TcpMembers::all_reduce(std::size_t elements, const std::vector<d
                           : is_right ? ""
                                      : fmt::format("rank {} has another sum", i));
       };
-      auto exchange = ShardedAllReduce::start(*member.mesh, member.runtime.loop(), options,
-                                              part.gradient, done);
-      if (exchange) {
-        part.exchange = std::move(*exchange);
-      } else {
-        done(std::unexpected(exchange.error()));
-      }
+      auto exchange = ShardedAllReduce::create(*member.mesh, member.runtime.loop(), options);
+      if (!exchange) return done(std::unexpected(exchange.error()));
+      part.exchange = std::move(*exchange);
+      part.exchange->start(operation, part.gradient, done);
     });
   }
   LH_ASSIGN(const auto ends, all->end.wait("an exchange"));

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "core/gradient_exchange.h"
 #include "executor/transport/frame.h"
 
 namespace longhaul {
@@ -40,6 +41,11 @@ Tensors own_tensors(const RunSpec& spec, int stage) {
   if (spec.has_tied_exchange() && stage == 0) own.first = 1;
   if (spec.has_tied_exchange() && stage == spec.plan.stages() - 1) --own.end;
   return own;
+}
+
+bool is_coded(const ModelParameter& parameter) {
+  return is_coded_gradient(static_cast<int>(parameter.shape.size()),
+                           static_cast<double>(parameter.size));
 }
 
 ExchangeMember member(const RunSpec& spec, int pipeline, int stage) {
@@ -146,23 +152,25 @@ std::uint64_t exchange_operation(Op op, int stage, std::uint32_t step) {
 
 ExchangeOptions stage_exchange(const RunSpec& spec, int stage) {
   ExchangeOptions options;
-  options.operation = exchange_operation(Op::kReduce, stage, 0);
   for (int d = 0; d < spec.plan.pipelines(); ++d) options.members.push_back(member(spec, d, stage));
   const Tensors own = own_tensors(spec, stage);
   options.tensor_lengths = padded_lengths(own.parameters, own.first, own.end);
+  for (std::size_t i = own.first; i < own.end; ++i) {
+    options.is_coded.push_back(is_coded(own.parameters[i]));
+  }
   apply(reduction_of(spec.plan, spec.job, stage), options);
   return options;
 }
 
 ExchangeOptions tied_exchange(const RunSpec& spec) {
   ExchangeOptions options;
-  options.operation = exchange_operation(Op::kTiedReduce, 0, 0);
   for (const int stage : {spec.plan.stages() - 1, 0}) {
     for (int d = 0; d < spec.plan.pipelines(); ++d) {
       options.members.push_back(member(spec, d, stage));
     }
   }
   options.tensor_lengths = {tied_gradient(spec, 0).count};
+  options.is_coded = {is_coded(parameters_of(spec.job.model, slice_of_stage(spec, 0)).front())};
   apply(reduction_of(spec.plan, spec.job, spec.plan.stages()), options);
   return options;
 }

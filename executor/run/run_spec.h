@@ -18,7 +18,7 @@
 #include "core/result.h"
 #include "core/schedule.h"
 #include "executor/checkpoint/manifest.h"
-#include "executor/collective/sharded_all_reduce.h"
+#include "executor/collective/exchange_layout.h"
 #include "executor/control/coordinator.h"
 #include "executor/control/schedule_of_rates.h"
 #include "executor/data/sequence_source.h"
@@ -81,6 +81,9 @@ struct RunSpec {
   std::optional<ResumePoint> resume;
   std::optional<std::uint64_t> timeline_step;  // whose instruction times are told
   std::optional<EmulationSpec> emulation;
+  /// Boundary codecs that the job leaves open follow what links turn out to carry (link_pace.h).
+  /// The run then depends on the clock.
+  bool adapts_codecs = false;
   ControlLimits limits;
 
   int cells() const { return plan.stages() * plan.pipelines(); }
@@ -106,8 +109,7 @@ ModelSlice slice_of_stage(const RunSpec& spec, int stage);
 RateSchedule rates_of(const RunSpec& spec);
 /// The grid, as the commit protocol sees it.
 CoordinatorConfig coordinator_config(const RunSpec& spec);
-/// The exchange of a stage's gradients, without the tied embedding where that has its own. Its
-/// operation is that of step 0; see exchange_operation.
+/// The exchange of a stage's gradients, without the tied embedding where that has its own.
 ExchangeOptions stage_exchange(const RunSpec& spec, int stage);
 /// The exchange of the tied embedding: the heads of all pipelines, then their embeddings, so that
 /// the sum begins with head + embedding as it does in one process; the plan's shares are in this

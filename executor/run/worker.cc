@@ -75,14 +75,9 @@ Worker::Worker(const WorkerContext& context, StageState state)
     validation_schedule_ = make_schedule(validation_plan(spec_), spec_.job);
   }
 
-  boundaries_ =
-      std::make_unique<StageBoundaries>(spec_, context.cell, *context.queue, *requests_,
-                                        context.make_format ? context.make_format() : nullptr);
-  storage_ = std::make_unique<StageStorage>(state_.stage(), *context.queue, boundaries_->format(),
-                                            spec_.plan.micro_batch, boundaries_->wire_bytes_max());
-  stage_exchange_ = {stage_exchange(spec_, stage_), stage_gradient(spec_, stage_)};
+  stage_exchange_ = make_exchange(stage_exchange(spec_, stage_), stage_gradient(spec_, stage_));
   if (spec_.has_tied_exchange() && (stage_ == 0 || stage_ == spec_.plan.stages() - 1)) {
-    tied_exchange_ = {tied_exchange(spec_), tied_gradient(spec_, stage_)};
+    tied_exchange_ = make_exchange(tied_exchange(spec_), tied_gradient(spec_, stage_));
   }
   count_raw_bytes();
 }
@@ -96,7 +91,23 @@ Result<std::unique_ptr<Worker>> Worker::create(const WorkerContext& context) {
                                spec.job.precision));
   std::unique_ptr<Worker> worker(new Worker(context, std::move(state)));
   LH_TRY(worker->open_data());
+  LH_TRY(worker->open_boundaries());
   return worker;
+}
+
+Result<void> Worker::open_boundaries() {
+  StageBoundaries::Context context;
+  context.spec = &spec_;
+  context.cell = context_.cell;
+  context.queue = context_.queue;
+  context.requests = requests_.get();
+  context.storage = context_.storage;
+  context.folder = context_.folder;
+  if (context_.make_format) context.format = context_.make_format();
+  LH_ASSIGN(boundaries_, StageBoundaries::create(std::move(context)));
+  storage_ = std::make_unique<StageStorage>(state_.stage(), *context_.queue, boundaries_->format(),
+                                            spec_.plan.micro_batch, boundaries_->wire_bytes_max());
+  return {};
 }
 
 Result<void> Worker::open_data() {
@@ -155,21 +166,16 @@ void Worker::count_raw_bytes() {
       raw_per_validation_[rank + 1] += static_cast<std::uint64_t>(count) * boundary;
     }
   }
-  const auto count_exchange = [&](const ExchangeOptions& options) {
-    if (options.members.size() < 2) return;
-    std::vector<double> shares;
-    for (const ExchangeMember& member : options.members) shares.push_back(member.share);
-    const std::vector<std::size_t> cuts = cut_shards(options.tensor_lengths, shares);
-    const auto shard = [&cuts](std::size_t i) { return (cuts[i + 1] - cuts[i]) * sizeof(float); };
-    const auto self = static_cast<std::size_t>(
-        std::ranges::find(options.members, rank, &ExchangeMember::rank) - options.members.begin());
-    for (std::size_t i = 0; i < options.members.size(); ++i) {
+  const auto count_exchange = [&](const ExchangeLayout& layout) {
+    for (std::size_t i = 0; i < layout.members(); ++i) {
+      if (i == layout.self()) continue;
       // Its part of the peer's shard, and the sum of its own.
-      if (i != self) raw_per_step_[options.members[i].rank] += shard(i) + shard(self);
+      raw_per_step_[layout.rank_of(i)] +=
+          sizeof(float) * (layout.shard_elements(i) + layout.shard_elements(layout.self()));
     }
   };
-  count_exchange(stage_exchange_.options);
-  if (tied_exchange_) count_exchange(tied_exchange_->options);
+  count_exchange(stage_exchange_.exchange->layout());
+  if (tied_exchange_) count_exchange(tied_exchange_->exchange->layout());
 }
 
 void Worker::start() {
@@ -233,9 +239,22 @@ void Worker::load() {
         [this, folder = root + "/" + folder_name(spec_.resume->checkpoint)] {
           return state_.read(*context_.storage, folder, spec_.resume->files);
         },
-        [this](Result<void> result) { loaded(std::move(result)); });
+        [this](Result<void> result) {
+          if (result) return load_histories();
+          loaded(std::move(result));
+        });
   });
   fetch_->start();
+}
+
+/// Where there are none they are built anew.
+void Worker::load_histories() {
+  if (!boundaries_->keeps_histories()) return loaded({});
+  boundaries_->load_histories(
+      checkpoints_root(context_.folder) + "/" + folder_name(spec_.resume->checkpoint),
+      [this, alive = std::weak_ptr(alive_)](Result<void> result) {
+        if (!alive.expired()) loaded(std::move(result));
+      });
 }
 
 void Worker::loaded(Result<void> result) {
@@ -274,6 +293,7 @@ void Worker::run_step() {
   activity_ = Activity::kStep;
   is_updated_ = false;
   const std::uint64_t number = participant_->committed();
+  boundaries_->begin_step(number);
   PipelineContext context = pipeline_context(schedule_, train_tokens_.get());
   context.hooks.reduce = [this](PipelineHooks::Done done) { reduce(false, std::move(done)); };
   context.hooks.tied_reduce = [this](PipelineHooks::Done done) { reduce(true, std::move(done)); };
@@ -294,16 +314,19 @@ void Worker::step_ended(Result<PipelineResult> result) {
   next();
 }
 
+Worker::Exchange Worker::make_exchange(ExchangeOptions options, const GradientRange& range) {
+  auto exchange = ShardedAllReduce::create(*mesh_, *context_.loop, std::move(options));
+  LH_CHECK(exchange, "the exchange is made from a spec that was checked");
+  return {std::move(*exchange), range};
+}
+
 void Worker::reduce(bool tied, PipelineHooks::Done done) {
   const auto number = static_cast<std::uint32_t>(participant_->committed());
-  auto [options, range] = tied ? *tied_exchange_ : stage_exchange_;
-  options.operation = tied ? exchange_operation(Op::kTiedReduce, 0, number)
-                           : exchange_operation(Op::kReduce, stage_, number);
-  auto exchange = ShardedAllReduce::start(
-      *mesh_, *context_.loop, std::move(options),
-      state_.stage().gradients().subspan(range.first, range.count), std::move(done));
-  LH_CHECK(exchange, "the exchange was made from a spec that was checked");
-  exchange_ = std::move(*exchange);
+  const auto& [exchange, range] = tied ? *tied_exchange_ : stage_exchange_;
+  exchange_ = exchange.get();
+  exchange_->start(tied ? exchange_operation(Op::kTiedReduce, 0, number)
+                        : exchange_operation(Op::kReduce, stage_, number),
+                   state_.stage().gradients().subspan(range.first, range.count), std::move(done));
 }
 
 void Worker::prepare(PipelineHooks::Done done) {
@@ -331,6 +354,10 @@ void Worker::prepare(PipelineHooks::Done done) {
 
 void Worker::on_commit(const StepUpdate& update) {
   update_ = update;
+  if (update.decision == Decision::kApply) {
+    stage_exchange_.exchange->commit();
+    if (tied_exchange_) tied_exchange_->exchange->commit();
+  }
   auto done = std::move(committed_);
   committed_ = nullptr;
   LH_CHECK(done, "a COMMIT answers a PREPARED");
@@ -383,10 +410,22 @@ void Worker::validation_ended(Result<PipelineResult> result) {
 
 void Worker::save() {
   saved_ = participant_->committed();
-  if (!is_writer()) return next();
-  activity_ = Activity::kSaving;
   const std::string folder =
       checkpoints_root(context_.folder) + "/" + folder_name({spec_.term, saved_});
+  if (!boundaries_->keeps_histories()) return save_state(folder);
+  activity_ = Activity::kSaving;
+  boundaries_->save_histories(
+      folder, [this, folder, alive = std::weak_ptr(alive_)](Result<void> result) {
+        if (alive.expired() || activity_ == Activity::kEnded) return;
+        activity_ = Activity::kIdle;
+        if (result) return save_state(folder);
+        fail(within("the histories cannot be written", result.error()).error());
+      });
+}
+
+void Worker::save_state(const std::string& folder) {
+  if (!is_writer()) return next();
+  activity_ = Activity::kSaving;
   // Owners: the work and its completion.
   auto files = std::make_shared<std::vector<CheckpointFile>>();
   run(
@@ -446,7 +485,7 @@ void Worker::on_stop(const Stop& stop) {
 /// Ends the step at hand; goes on when the queue no longer uses the stage.
 void Worker::abandon() {
   if (!step_ || (activity_ != Activity::kStep && activity_ != Activity::kValidation)) return;
-  exchange_ = nullptr;
+  abandon_exchange();
   committed_ = nullptr;
   step_->abort([this, alive = std::weak_ptr(alive_)] {
     if (alive.expired() || activity_ == Activity::kEnded) return;
@@ -461,8 +500,13 @@ void Worker::abandon() {
   });
 }
 
-void Worker::on_coordinator_lost(const Error& why) {
+void Worker::abandon_exchange() {
+  if (exchange_ != nullptr) exchange_->abandon();
   exchange_ = nullptr;
+}
+
+void Worker::on_coordinator_lost(const Error& why) {
+  abandon_exchange();
   if (step_) step_->abort([] {});
   end(false, within("the coordinator is lost", why).error().message);
 }
@@ -480,7 +524,7 @@ void Worker::fail(const Error& why) {
   participant_->failed(mesh_->rank(), why);
   if (activity_ == Activity::kStep || activity_ == Activity::kValidation) {
     // The step has ended with this error.
-    exchange_ = nullptr;
+    abandon_exchange();
     committed_ = nullptr;
     step_ = nullptr;
     activity_ = Activity::kIdle;
@@ -543,6 +587,11 @@ void Worker::measure(const PipelineResult& result) {
     measured.sent.push_back({rank, bytes, std::exchange(raw_[rank], 0)});
   }
   tell(measured);
+  const TaskletSchedule& tasklet = schedule_.tasklets[static_cast<std::size_t>(context_.cell)];
+  for (const Recoded& recoded :
+       boundaries_->adapt(measured.step, tasklet, result.times, Seconds(measured.compute))) {
+    tell(recoded);
+  }
   if (spec_.timeline_step == measured.step && list.size() <= kStageTensorsMax) {
     Times times;
     times.step = measured.step;

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/collective/sharded_all_reduce.h"
 #include "executor/control/participant.h"
 #include "executor/pipeline/pipeline_step.h"
 #include "executor/run/file_transfer.h"
@@ -80,16 +81,18 @@ class Worker {
 
   /// An exchange of gradients, the same in every step but for its name.
   struct Exchange {
-    ExchangeOptions options;
+    std::unique_ptr<ShardedAllReduce> exchange;
     GradientRange range;
   };
 
   Worker(const WorkerContext& context, StageState state);
   Result<void> open_data();
+  Result<void> open_boundaries();
   PipelineContext pipeline_context(const Schedule& schedule, TokenSource* tokens);
   void count_raw_bytes();
 
   void load();
+  void load_histories();
   void loaded(Result<void> result);
   void next();
   void run_step();
@@ -97,14 +100,17 @@ class Worker {
   void validate();
   void validation_ended(Result<PipelineResult> result);
   void save();
+  void save_state(const std::string& folder);
   void kept(const Kept& kept);
 
+  Exchange make_exchange(ExchangeOptions options, const GradientRange& range);
   void reduce(bool tied, PipelineHooks::Done done);
   void prepare(PipelineHooks::Done done);
   void on_commit(const StepUpdate& update);
   void update(PipelineHooks::Done done);
   void on_stop(const Stop& stop);
   void abandon();
+  void abandon_exchange();
   void on_coordinator_lost(const Error& why);
   void end(bool clean, const std::string& reason);
   void fail(const Error& why);
@@ -142,8 +148,8 @@ class Worker {
   Activity activity_ = Activity::kLoading;
   std::unique_ptr<FileFetch> fetch_;
   std::unique_ptr<PipelineStep> step_;
-  std::unique_ptr<ShardedAllReduce> exchange_;
-  PipelineHooks::Done committed_;  // of PREPARE, until COMMIT
+  ShardedAllReduce* exchange_ = nullptr;  // the last one begun of this step
+  PipelineHooks::Done committed_;         // of PREPARE, until COMMIT
   StepUpdate update_;
   bool is_updated_ = false;    // the step at hand
   std::uint64_t updates_ = 0;  // applied

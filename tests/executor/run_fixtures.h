@@ -62,12 +62,14 @@ struct RunOptions {
   std::vector<std::string> orders = {};  // of each stage, for family greedy
   bool tied = true;
   bool llama = false;
+  int width = 16;  // 64: the larger matrices are exchanged in the job's codec
   bool recompute = false;
   Precision precision = Precision::kFp32;
   Codec activations = Codec::kNone;
   Codec gradients = Codec::kNone;
   /// The job leaves recomputation and codecs to the plan, with the floors above.
   bool is_auto = false;
+  std::string history = {};                       // of the job's compression: `memory: 1 MiB`
   std::vector<PairCodec> activation_codecs = {};  // cell n is on site n
   std::vector<Reduction> reductions = {};
   std::uint64_t steps = 50;
@@ -85,17 +87,18 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
   const int layers = std::accumulate(options.layers.begin(), options.layers.end(), 0);
   const int batch = std::accumulate(options.micro_batches.begin(), options.micro_batches.end(), 0) *
                     options.micro_batch;
-  const std::string compression =
+  std::string compression =
       options.is_auto ? fmt::format("activations: auto, gradients: auto, floor: {}",
                                     name_of(options.activations))
                       : fmt::format("activations: {}, gradients: {}", name_of(options.activations),
                                     name_of(options.gradients));
+  if (!options.history.empty()) compression += fmt::format(", history: {{{}}}", options.history);
   RunSpec spec;
   spec.id = 77;
   spec.job_text = fmt::format(
       "schema: longhaul/job/1\n"
       "name: tiny\n"
-      "model: {{family: {}, layers: {}, width: 16, context: 8, vocabulary: 16, "
+      "model: {{family: {}, layers: {}, width: {}, context: 8, vocabulary: 16, "
       "tied_embedding: {}}}\n"
       "batch: {{global: {}, micro_batch: {}}}\n"
       "precision: {}\n"
@@ -109,7 +112,7 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
       "  checkpoints: {{every: {}, keep: 2}}\n",
       options.llama ? "llama, heads: 4, kv_heads: 2, head_width: 6, ffn_width: 36"
                     : "gpt2, heads: 2",
-      layers, options.tied, batch, options.micro_batch, name_of(options.precision),
+      layers, options.width, options.tied, batch, options.micro_batch, name_of(options.precision),
       options.is_auto ? "auto" : fmt::format("{}", options.recompute), compression, options.steps,
       options.validation_every, options.checkpoint_every);
   Result<Job> job = parse_job(spec.job_text, "job");
@@ -269,8 +272,9 @@ class SimRun : public SimulatedRun {
   const RunSpec& spec;
   Disks& disks;
   RunOutcome outcome;
-  std::vector<std::uint64_t> kept_steps;  // of checkpoints
-  std::map<int, Measured> measured;       // of the last step, by cell
+  std::vector<std::uint64_t> kept_steps;         // of checkpoints
+  std::map<int, Measured> measured;              // of the last step, by cell
+  std::vector<std::pair<int, Recoded>> recoded;  // by cell
   std::function<void(const JournalEntry&)> on_committed;
 
  private:
@@ -292,6 +296,7 @@ class SimRun : public SimulatedRun {
       outcome.validations.push_back({step, loss});
     };
     world.hooks.kept = [this](const CheckpointManifest& m) { kept_steps.push_back(m.id.step); };
+    world.hooks.recoded = [this](int cell, const Recoded& m) { recoded.push_back({cell, m}); };
     world.hooks.measured = [this](int cell, const Measured& m) { measured[cell] = m; };
     return world;
   }

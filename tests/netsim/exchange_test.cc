@@ -137,11 +137,14 @@ TEST(ExchangeGraph, sites_of_one_member_are_sharded_and_one_site_is_too) {
 constexpr double kStart = 3.375;
 
 /// One stage on each device, one micro-batch each.
-StepResult exchanged(const Topology& topology, Reduction reduction, int members) {
+StepResult exchanged(const Topology& topology, Reduction reduction, int members,
+                     int vocabulary = 1) {
   Plan plan = unit_plan(ScheduleFamily::kOneForwardOneBackward, 1,
                         std::vector<int>(static_cast<std::size_t>(members), 1));
   plan.reductions = {std::move(reduction)};
-  return simulate_step(topology, unit_job(1, members), plan, {.timeline = true}).value();
+  Job job = unit_job(1, members);
+  job.model.vocabulary = vocabulary;
+  return simulate_step(topology, job, plan, {.timeline = true}).value();
 }
 
 /// When the cell's exchange ends.
@@ -239,10 +242,11 @@ TEST(Exchange, hierarchy_halves_what_two_sites_of_two_pay_for) {
 }
 
 TEST(Exchange, a_stage_has_the_codec_of_its_reduction) {
-  // Halves of 10.5 elements: bf16 makes 2 bytes an element and a frame of 68, so 89, twice.
+  // Embeddings of 4,096 and 4,096, and 19 elements that no codec is for. Of the halves, twice 4,096
+  // take 2 bytes each in bf16 and a frame of 68, twice 9.5 take 4 bytes: 2 x (8,260 + 38).
   const Topology topology = unit_topology({0, 1});
-  const StepResult result = exchanged(topology, {.codec = Codec::kBf16}, 2);
-  EXPECT_NEAR(result.traffic[0].wire.value(), 178, 1e-9);
+  const StepResult result = exchanged(topology, {.codec = Codec::kBf16}, 2, 4096);
+  EXPECT_NEAR(result.traffic[0].wire.value(), 16596, 1e-6);
 }
 
 TEST(Exchange, the_tied_embedding_has_shares_of_its_own) {

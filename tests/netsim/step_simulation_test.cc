@@ -384,9 +384,11 @@ TEST(MessageSize, codecs_act_between_sites_only) {
   // Two sequences: 260 + 64 + 68 = 392.
   EXPECT_EQ(activation_gradient_message(topology, job, of(2), 0, 1).wire, bytes(784));
   // bf16 gradients: 2 x 100 + 68.
-  EXPECT_EQ(gradient_message(topology, job.gradients, 100, 0, 2).raw, bytes(400));
-  EXPECT_EQ(gradient_message(topology, job.gradients, 100, 0, 2).wire, bytes(536));
-  EXPECT_EQ(gradient_message(topology, job.gradients, 100, 0, 1).wire, bytes(800));
+  EXPECT_EQ(gradient_message(topology, job.gradients, {100, 0}, 0, 2).raw, bytes(400));
+  EXPECT_EQ(gradient_message(topology, job.gradients, {100, 0}, 0, 2).wire, bytes(536));
+  EXPECT_EQ(gradient_message(topology, job.gradients, {100, 0}, 0, 1).wire, bytes(800));
+  // And ten that are too small to be coded: 200 + 68 + 40.
+  EXPECT_EQ(gradient_message(topology, job.gradients, {100, 10}, 0, 2).wire, bytes(616));
 }
 
 TEST(MessageSize, without_a_codec_tensors_go_as_they_are_computed) {
@@ -394,7 +396,8 @@ TEST(MessageSize, without_a_codec_tensors_go_as_they_are_computed) {
   Job job = unit_job(2, 2);
   job.precision = Precision::kFp16;
   EXPECT_EQ(activation_message(topology, job, of(2), 0, 0).wire, bytes(4));  // 2 bytes an element
-  EXPECT_EQ(gradient_message(topology, job.gradients, 3, 0, 1).wire, bytes(12));  // fp32 always
+  EXPECT_EQ(gradient_message(topology, job.gradients, {3, 0}, 0, 1).wire,
+            bytes(12));  // fp32 always
 }
 
 /// 130 elements a sequence, two a micro-batch; sites 0, 1 and 2 apart.
