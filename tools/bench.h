@@ -54,8 +54,8 @@ int bench_clusters_full(int threads);
 int bench_compression(bool quick, int threads);
 /// All settings and three seeds. Takes hours; goes on where it was interrupted.
 int bench_compression_full(int threads);
-/// Speed and error of every codec of the wire, of a safetensors file's tensors, too, where `path` is
-/// one. Returns report's status, or 2 if the file cannot be read.
+/// Speed and error of every codec of the wire, of a safetensors file's tensors, too, where `path`
+/// is one. Returns report's status, or 2 if the file cannot be read.
 int bench_codec(bool quick, const std::string& path);
 /// Training steps of four models on one core against PyTorch (tools/judges; without it: against the
 /// peak alone). Takes a quarter of an hour; quick: without torch.compile.

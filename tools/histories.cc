@@ -65,7 +65,7 @@ std::string histories_text(const Plan& plan, const Topology& topology, const Job
   if (rows.empty()) return "";
   const Bytes each = history_bytes(job.model);
   std::vector<std::vector<std::string>> table = {
-      {"boundary", "alike", "samples", "kept", "memory", "disk"}};
+      {"boundary", "count", "samples", "kept", "memory", "disk"}};
   for (const Row& row : rows) {
     const BoundaryHistory& boundary = row.boundary;
     const auto size = [&](std::int64_t count) {

@@ -62,6 +62,7 @@ struct Options {
   int cores = 0;
   int threads = 0;      // of each worker; 0: as it finds right
   std::string metrics;  // where they are served; empty: nowhere
+  bool adapt_codecs = false;
 };
 
 std::string random_text() {
@@ -178,6 +179,7 @@ class LaunchProcess {
     spec_options.resume = is_resumed;
     spec_options.is_on_one_machine = is_here();
     if (options_.steps > 0) spec_options.steps = options_.steps;
+    spec_options.adapts_codecs = options_.adapt_codecs;
     LH_ASSIGN(PreparedRun prepared, prepare_run(*storage_, plan_, run_folder_.id(), spec_options));
     for (const Error& refused : prepared.refused) say("not used: " + refused.text());
     spec_ = std::move(prepared.spec);
@@ -490,6 +492,10 @@ class LaunchProcess {
       report_->measured(cell, measured);
       tell_records();
     };
+    context.hooks.recoded = [this](int cell, const Recoded& recoded) {
+      say(report_->recoded(cell, recoded, runtime_.loop().now()));
+      tell_records();
+    };
     context.hooks.times = [this](int cell, const Times& times) { report_->times(cell, times); };
     context.hooks.ended = [this](const RunEnding& ending) { ended(ending); };
     Result<std::unique_ptr<RunCoordinator>> coordinator = RunCoordinator::create(context);
@@ -734,6 +740,10 @@ void add_launch_command(CLI::App& app, int& exit_status) {
           "of this machine, shared among the workers)")
       ->check(CLI::Range(1, 1024))
       ->needs(local);
+  command->add_flag("--adapt-codecs", options->adapt_codecs,
+                    "boundary tensors whose codec the job leaves open (activations: auto) are "
+                    "written in fewer or more bits, within its floor, when a link turns out slower "
+                    "or faster; such a run depends on the clock");
   command->add_option("--metrics", options->metrics,
                       "[HOST:]PORT that serves /metrics to Prometheus; port 0 is any that is free");
   command->footer(

@@ -164,6 +164,13 @@ Result<PreparedRun> prepare_run(Storage& storage, const LaunchPlan& plan, std::u
                           plan.topology.nodes[static_cast<std::size_t>(device.node)].name,
                           device.site});
   }
+  if (options.adapts_codecs && !plan.job.activations_auto) {
+    return invalid(fmt::format("{}: the job names the codec of its activations, so that "
+                               "--adapt-codecs has nothing to choose from",
+                               plan.job_path),
+                   "leave it open with `compression: {activations: auto, floor: int4}`");
+  }
+  spec.adapts_codecs = options.adapts_codecs;
   if (!options.is_on_one_machine) spec.streams = streams_between_sites(plan.topology, spec);
   spec.data_folder = plan.data_folder;
   spec.train = identity_of(plan.dataset.train, plan);

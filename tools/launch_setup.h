@@ -35,6 +35,7 @@ struct SpecOptions {
   std::string folder;                  // of the run
   bool resume = false;                 // go on from its newest checkpoint
   std::optional<std::uint64_t> steps;  // at most, counted from the run's first
+  bool adapts_codecs = false;          // RunSpec's
   bool is_on_one_machine = false;      // there is no path between cities that needs streams
 };
 struct PreparedRun {

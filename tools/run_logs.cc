@@ -23,6 +23,9 @@ Moment moment_of(const ValidationRecord& validation) {
 Moment moment_of(const CheckpointRecord& checkpoint) {
   return {checkpoint.id.step, checkpoint.when};
 }
+Moment moment_of(const CodecRecord& record) {
+  return {record.step, record.when};
+}
 
 Scalars scalars_of(const StepRecord& step) {
   Scalars scalars = {{"loss/train", step.entry.loss},
@@ -50,6 +53,9 @@ Scalars scalars_of(const ValidationRecord& validation) {
 }
 
 Scalars scalars_of(const CheckpointRecord&) {
+  return {};
+}
+Scalars scalars_of(const CodecRecord&) {
   return {};
 }
 

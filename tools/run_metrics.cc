@@ -75,6 +75,10 @@ void RunMetrics::add(const CheckpointRecord& checkpoint) {
   checkpoint_ = {checkpoint.id.step, options_.unix_start + checkpoint.when.value()};
 }
 
+void RunMetrics::add(const CodecRecord& record) {
+  ++recoded_[{record.from_site, record.to_site}];
+}
+
 std::string RunMetrics::text(MetricFormat format) const {
   std::vector<MetricFamily> all = families();
   for (MetricFamily& family : traffic()) all.push_back(std::move(family));
@@ -136,8 +140,17 @@ std::vector<MetricFamily> RunMetrics::traffic() const {
   for (const Worker& worker : workers_) {
     workers.samples.push_back({worker.labels, static_cast<double>(worker.bytes)});
   }
+  MetricFamily recoded = {"longhaul_codec_changes",
+                          kCounter,
+                          "Times that codecs of boundary tensors followed a link's rate.",
+                          {}};
+  for (const auto& [pair, times] : recoded_) {
+    recoded.samples.push_back(
+        {{{"from", pair.first}, {"to", pair.second}}, static_cast<double>(times)});
+  }
   return {std::move(links),
           std::move(workers),
+          std::move(recoded),
           {"longhaul_workers", kGauge, "Workers that the plan has.", sample_of(workers_.size())},
           {"longhaul_connected_workers", kGauge, "Workers that are connected.",
            sample_of(static_cast<std::uint64_t>(connected_))}};

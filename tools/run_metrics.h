@@ -40,6 +40,7 @@ class RunMetrics {
   void add(const StepRecord& step);
   void add(const ValidationRecord& validation);
   void add(const CheckpointRecord& checkpoint);
+  void add(const CodecRecord& record);
   std::vector<MetricFamily> families() const;
   std::vector<MetricFamily> traffic() const;
 
@@ -64,6 +65,8 @@ class RunMetrics {
   StepParts parts_;  // sums
   std::map<std::pair<std::string, std::string>, std::uint64_t> bytes_by_link_;
   std::vector<Worker> workers_;  // by cell
+  /// Times that tensors of two sites were written otherwise from then on.
+  std::map<std::pair<std::string, std::string>, std::uint64_t> recoded_;
   int connected_ = 0;
   std::optional<Checkpoint> checkpoint_;
 };

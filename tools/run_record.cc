@@ -1,5 +1,7 @@
 #include "tools/run_record.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -48,7 +50,27 @@ Json json_of(const CheckpointRecord& checkpoint) {
   return {{"step", checkpoint.id.step}, {"checkpoint", folder_name(checkpoint.id)}};
 }
 
+Json json_of(const CodecRecord& record) {
+  return {{"step", record.step},
+          {"recoded",
+           {{"from", record.from},
+            {"to", record.to},
+            {"tensors", record.tensors},
+            {"before", name_of(record.before)},
+            {"after", name_of(record.after)},
+            {"busy", number(record.busy)},
+            {"compute", number(record.compute)}}}};
+}
+
 }  // namespace
+
+std::string codec_sentence(const CodecRecord& record) {
+  return fmt::format(
+      "step {}: {} sends {} to {} in {} instead of {}: sending took {:.3g} s beside {:.3g} s of "
+      "computing",
+      record.step, record.from, record.tensors, record.to, name_of(record.after),
+      name_of(record.before), record.busy, record.compute);
+}
 
 StepParts& StepParts::operator+=(const StepParts& other) {
   compute += other.compute;

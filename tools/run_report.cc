@@ -163,6 +163,27 @@ void RunReport::times(int cell, const Times& times) {
   times_[cell] = times;
 }
 
+std::string RunReport::recoded(int cell, const Recoded& recoded, Seconds now) {
+  if (cell < 0 || cell >= cells_ || recoded.peer <= kCoordinatorRank || recoded.peer > cells_) {
+    return "";
+  }
+  const int rank = RunSpec::rank_of_cell(cell);
+  const auto name = [this](int r) { return in_.spec.ranks[static_cast<std::size_t>(r)].name; };
+  const CodecRecord record = {.step = recoded.step,
+                              .from = name(rank),
+                              .to = name(recoded.peer),
+                              .from_site = site_name(site_of_rank(rank)),
+                              .to_site = site_name(site_of_rank(recoded.peer)),
+                              .tensors = recoded.are_gradients ? "gradients" : "activations",
+                              .before = recoded.from,
+                              .after = recoded.to,
+                              .busy = run_seconds(recoded.busy),
+                              .compute = run_seconds(recoded.compute),
+                              .when = now};
+  records_.push_back(record);
+  return codec_sentence(record);
+}
+
 void RunReport::ended() {
   record_steps(true);
 }

@@ -94,6 +94,11 @@ struct Writer {
     }
     return text;
   }
+  std::string operator()(const Recoded& m) const {
+    return fmt::format("recoded step={} peer={} tensors={} from={} to={} busy={} compute={}",
+                       m.step, m.peer, m.are_gradients ? "gradients" : "activations",
+                       name_of(m.from), name_of(m.to), exact_text(m.busy), exact_text(m.compute));
+  }
 };
 
 // ---- reading
@@ -145,6 +150,12 @@ class Fields {
       fail_value(name, text, fmt::format("`{}` or `{}`", first, second));
     }
     return text == first;
+  }
+  Codec codec(std::string_view name) {
+    const std::string_view text = take(name);
+    const std::optional<Codec> codec = codec_named(text);
+    if (!codec) fail_value(name, text, "a codec");
+    return codec.value_or(Codec::kNone);
   }
   std::string reason() {
     const std::string_view text = take("reason");
@@ -327,6 +338,18 @@ Measured read_measured(Fields& at) {
   return m;
 }
 
+Recoded read_recoded(Fields& at) {
+  Recoded m;
+  m.step = at.whole("step", kControlStepMax);
+  m.peer = static_cast<int>(at.whole("peer", kRankMax));
+  m.are_gradients = at.either("tensors", "gradients", "activations");
+  m.from = at.codec("from");
+  m.to = at.codec("to");
+  m.busy = at.number("busy");
+  m.compute = at.number("compute");
+  return m;
+}
+
 Commit read_commit(Fields& at) {
   Commit m;
   m.step = at.whole("step", kControlStepMax);
@@ -375,6 +398,7 @@ Result<ControlMessage> parse_control(std::string_view text) {
     return at.finish(
         Times{at.whole("step", kControlStepMax), at.whole("origin", kAny), at.spans()});
   }
+  if (kind == "recoded") return at.finish(read_recoded(at));
   return failed(fmt::format("`{}` is no kind of control message", quoted(kind)));
 }
 

@@ -16,6 +16,7 @@
 //   LHC1 measured step=7 origin=... start=0x1p+2 compute=... wait=... reduce=... commit=...
 //     update=... sent=PEER:BYTES:RAW,...
 //   LHC1 times step=7 origin=... spans=0x1p+2:0x1.2p+2,...
+//   LHC1 recoded step=7 peer=2 tensors=activations from=int8 to=int4 busy=0x1p+0 compute=0x1p-1
 //
 // One space between fields, in any order; `reason` comes last and takes the rest of the line,
 // spaces included. Whole numbers are decimal without leading zeros, HASH is 16 lower-case
@@ -34,6 +35,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/codec.h"
 #include "core/result.h"
 #include "executor/checkpoint/layer_files.h"
 
@@ -135,8 +137,20 @@ struct Times {
   std::vector<std::pair<double, double>> spans;  // s since the origin, by instruction
 };
 
+/// What a worker sends to a neighbour is written otherwise from the next step on, because its link
+/// is slower or faster than was thought.
+struct Recoded {
+  std::uint64_t step = 0;
+  int peer = 0;                // rank
+  bool are_gradients = false;  // else activations
+  Codec from = Codec::kNone;
+  Codec to = Codec::kNone;
+  double busy = 0;     // s, sending them in that step
+  double compute = 0;  // s, the worker's own work in it
+};
+
 using ControlMessage = std::variant<Prepared, Commit, Stop, Stopped, Failed, Ping, Pong, Validated,
-                                    Saved, Kept, Measured, Times>;
+                                    Saved, Kept, Measured, Times, Recoded>;
 
 /// Bytes of a reason that are not printable ASCII become `?`; reasons longer than kReasonBytesMax
 /// (limits.h) are cut.

@@ -88,6 +88,10 @@ void RunCoordinator::received(int peer, const std::string& text) {
       if (context_.hooks.measured) context_.hooks.measured(cell, *measured);
       return;
     }
+    if (const auto* const recoded = std::get_if<Recoded>(&*message)) {
+      if (context_.hooks.recoded) context_.hooks.recoded(cell, *recoded);
+      return;
+    }
     if (const auto* const times = std::get_if<Times>(&*message)) {
       if (context_.hooks.times) context_.hooks.times(cell, *times);
       return;

@@ -81,6 +81,9 @@ struct RunSpec {
   std::optional<ResumePoint> resume;
   std::optional<std::uint64_t> timeline_step;  // whose instruction times are told
   std::optional<EmulationSpec> emulation;
+  /// Boundary codecs that the job leaves open follow what links turn out to carry (link_pace.h).
+  /// The run then depends on the clock.
+  bool adapts_codecs = false;
   ControlLimits limits;
 
   int cells() const { return plan.stages() * plan.pipelines(); }

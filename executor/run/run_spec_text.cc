@@ -396,6 +396,7 @@ std::string run_spec_text(const RunSpec& spec) {
   json["skips_before"] = spec.skips_before;
   if (spec.resume) json["resume"] = resume_json(*spec.resume);
   if (spec.timeline_step) json["timeline_step"] = *spec.timeline_step;
+  if (spec.adapts_codecs) json["adapts_codecs"] = true;
   if (spec.emulation) json["emulation"] = emulation_json(*spec.emulation);
   json["limits"] = limits_json(spec.limits);
   // A folder's name need not be UTF-8, which JSON must be.
@@ -428,6 +429,9 @@ Result<RunSpec> parse_run_spec(std::string_view text) {
     spec.updates = whole<std::uint64_t>(json.at("updates"));
     spec.skips_before = whole<int>(json.at("skips_before"));
     if (json.contains("resume")) spec.resume = read_resume(json.at("resume"));
+    if (json.contains("adapts_codecs")) {
+      spec.adapts_codecs = json.at("adapts_codecs").get<bool>();
+    }
     if (json.contains("timeline_step")) {
       spec.timeline_step = whole<std::uint64_t>(json.at("timeline_step"));
     }

@@ -35,7 +35,9 @@ struct SimulatedRunOptions {
   SimLink link = {milliseconds(2), BytesPerSecond(50e6)};  // between all hosts, unless set later
   /// What a rank's device takes for work with this tag; `bytes` is 0 except for copies.
   std::function<Seconds(int rank, std::uint64_t tag, std::size_t bytes)> times =
-      [](int, std::uint64_t, std::size_t) { return milliseconds(3); };
+      [](int, std::uint64_t tag, std::size_t) {
+        return tag == kCodecTag ? Seconds(0) : milliseconds(3);
+      };
   std::function<SimulatedDisk(int rank)> disk;  // asked once for each rank; required
   /// The coordinator and the last pipeline's workers have these; the others ask for them.
   SequenceSource* train = nullptr;

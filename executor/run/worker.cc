@@ -75,11 +75,6 @@ Worker::Worker(const WorkerContext& context, StageState state)
     validation_schedule_ = make_schedule(validation_plan(spec_), spec_.job);
   }
 
-  boundaries_ =
-      std::make_unique<StageBoundaries>(spec_, context.cell, *context.queue, *requests_,
-                                        context.make_format ? context.make_format() : nullptr);
-  storage_ = std::make_unique<StageStorage>(state_.stage(), *context.queue, boundaries_->format(),
-                                            spec_.plan.micro_batch, boundaries_->wire_bytes_max());
   stage_exchange_ = make_exchange(stage_exchange(spec_, stage_), stage_gradient(spec_, stage_));
   if (spec_.has_tied_exchange() && (stage_ == 0 || stage_ == spec_.plan.stages() - 1)) {
     tied_exchange_ = make_exchange(tied_exchange(spec_), tied_gradient(spec_, stage_));
@@ -96,7 +91,23 @@ Result<std::unique_ptr<Worker>> Worker::create(const WorkerContext& context) {
                                spec.job.precision));
   std::unique_ptr<Worker> worker(new Worker(context, std::move(state)));
   LH_TRY(worker->open_data());
+  LH_TRY(worker->open_boundaries());
   return worker;
+}
+
+Result<void> Worker::open_boundaries() {
+  StageBoundaries::Context context;
+  context.spec = &spec_;
+  context.cell = context_.cell;
+  context.queue = context_.queue;
+  context.requests = requests_.get();
+  context.storage = context_.storage;
+  context.folder = context_.folder;
+  if (context_.make_format) context.format = context_.make_format();
+  LH_ASSIGN(boundaries_, StageBoundaries::create(std::move(context)));
+  storage_ = std::make_unique<StageStorage>(state_.stage(), *context_.queue, boundaries_->format(),
+                                            spec_.plan.micro_batch, boundaries_->wire_bytes_max());
+  return {};
 }
 
 Result<void> Worker::open_data() {
@@ -228,9 +239,22 @@ void Worker::load() {
         [this, folder = root + "/" + folder_name(spec_.resume->checkpoint)] {
           return state_.read(*context_.storage, folder, spec_.resume->files);
         },
-        [this](Result<void> result) { loaded(std::move(result)); });
+        [this](Result<void> result) {
+          if (result) return load_histories();
+          loaded(std::move(result));
+        });
   });
   fetch_->start();
+}
+
+/// Where there are none they are built anew.
+void Worker::load_histories() {
+  if (!boundaries_->keeps_histories()) return loaded({});
+  boundaries_->load_histories(
+      checkpoints_root(context_.folder) + "/" + folder_name(spec_.resume->checkpoint),
+      [this, alive = std::weak_ptr(alive_)](Result<void> result) {
+        if (!alive.expired()) loaded(std::move(result));
+      });
 }
 
 void Worker::loaded(Result<void> result) {
@@ -269,6 +293,7 @@ void Worker::run_step() {
   activity_ = Activity::kStep;
   is_updated_ = false;
   const std::uint64_t number = participant_->committed();
+  boundaries_->begin_step(number);
   PipelineContext context = pipeline_context(schedule_, train_tokens_.get());
   context.hooks.reduce = [this](PipelineHooks::Done done) { reduce(false, std::move(done)); };
   context.hooks.tied_reduce = [this](PipelineHooks::Done done) { reduce(true, std::move(done)); };
@@ -385,10 +410,22 @@ void Worker::validation_ended(Result<PipelineResult> result) {
 
 void Worker::save() {
   saved_ = participant_->committed();
-  if (!is_writer()) return next();
-  activity_ = Activity::kSaving;
   const std::string folder =
       checkpoints_root(context_.folder) + "/" + folder_name({spec_.term, saved_});
+  if (!boundaries_->keeps_histories()) return save_state(folder);
+  activity_ = Activity::kSaving;
+  boundaries_->save_histories(
+      folder, [this, folder, alive = std::weak_ptr(alive_)](Result<void> result) {
+        if (alive.expired() || activity_ == Activity::kEnded) return;
+        activity_ = Activity::kIdle;
+        if (result) return save_state(folder);
+        fail(within("the histories cannot be written", result.error()).error());
+      });
+}
+
+void Worker::save_state(const std::string& folder) {
+  if (!is_writer()) return next();
+  activity_ = Activity::kSaving;
   // Owners: the work and its completion.
   auto files = std::make_shared<std::vector<CheckpointFile>>();
   run(
@@ -550,6 +587,11 @@ void Worker::measure(const PipelineResult& result) {
     measured.sent.push_back({rank, bytes, std::exchange(raw_[rank], 0)});
   }
   tell(measured);
+  const TaskletSchedule& tasklet = schedule_.tasklets[static_cast<std::size_t>(context_.cell)];
+  for (const Recoded& recoded :
+       boundaries_->adapt(measured.step, tasklet, result.times, Seconds(measured.compute))) {
+    tell(recoded);
+  }
   if (spec_.timeline_step == measured.step && list.size() <= kStageTensorsMax) {
     Times times;
     times.step = measured.step;

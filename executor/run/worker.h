@@ -87,10 +87,12 @@ class Worker {
 
   Worker(const WorkerContext& context, StageState state);
   Result<void> open_data();
+  Result<void> open_boundaries();
   PipelineContext pipeline_context(const Schedule& schedule, TokenSource* tokens);
   void count_raw_bytes();
 
   void load();
+  void load_histories();
   void loaded(Result<void> result);
   void next();
   void run_step();
@@ -98,6 +100,7 @@ class Worker {
   void validate();
   void validation_ended(Result<PipelineResult> result);
   void save();
+  void save_state(const std::string& folder);
   void kept(const Kept& kept);
 
   Exchange make_exchange(ExchangeOptions options, const GradientRange& range);

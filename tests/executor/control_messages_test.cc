@@ -174,6 +174,12 @@ TEST(ControlMessages, texts_beside_the_protocol_are_those_of_the_format) {
       {Times{7, 9, {{4, 4.5}, {4.5, 5}}},
        "LHC1 times step=7 origin=9 spans=0x1p+2:0x1.2p+2,0x1.2p+2:0x1.4p+2"},
       {Times{}, "LHC1 times step=0 origin=0 spans="},
+      {Recoded{7, 2, true, Codec::kInt8, Codec::kAqInt4, 1.5, 1},
+       "LHC1 recoded step=7 peer=2 tensors=gradients from=int8 to=aq-int4 busy=0x1.8p+0 "
+       "compute=0x1p+0"},
+      {Recoded{},
+       "LHC1 recoded step=0 peer=0 tensors=activations from=none to=none busy=0x0p+0 "
+       "compute=0x0p+0"},
   };
   for (const auto& [message, text] : cases) {
     EXPECT_EQ(control_text(message), text);
@@ -194,6 +200,9 @@ TEST(ControlMessages, errors_beside_the_protocol_name_the_field) {
   };
   const auto times = [](const std::string& spans) {
     return "LHC1 times step=1 origin=1 spans=" + spans;
+  };
+  const auto recoded = [](const std::string& codecs) {
+    return "LHC1 recoded step=1 peer=2 " + codecs + " busy=0x1p+0 compute=0x1p+0";
   };
   const std::string no_file = "which is not NAME:BYTES:HASH";
   const std::string no_sent = "which is not PEER:BYTES:RAW";
@@ -247,6 +256,10 @@ TEST(ControlMessages, errors_beside_the_protocol_name_the_field) {
       {times("0x1p+0:"), no_span},
       {times("0x1p+0:0x1p+0,"), "spans is ``"},
       {"LHC1 times step=1 spans=", "`origin` is missing"},
+      {recoded("tensors=weights from=int8 to=int4"), "is not `gradients` or `activations`"},
+      {recoded("tensors=gradients from=int9 to=int4"), "from is `int9`, which is not a codec"},
+      {recoded("tensors=gradients from=int8 to="), "to is ``, which is not a codec"},
+      {recoded("tensors=gradients from=int8"), "`to` is missing"},
   };
   for (const auto& [text, message] : cases) {
     EXPECT_NE(error_of(text).find(message), std::string::npos) << text << "\n" << error_of(text);

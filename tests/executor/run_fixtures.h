@@ -69,6 +69,7 @@ struct RunOptions {
   Codec gradients = Codec::kNone;
   /// The job leaves recomputation and codecs to the plan, with the floors above.
   bool is_auto = false;
+  std::string history = {};                       // of the job's compression: `memory: 1 MiB`
   std::vector<PairCodec> activation_codecs = {};  // cell n is on site n
   std::vector<Reduction> reductions = {};
   std::uint64_t steps = 50;
@@ -86,11 +87,12 @@ inline RunSpec spec_of(const RunOptions& options, const DataIdentity& train,
   const int layers = std::accumulate(options.layers.begin(), options.layers.end(), 0);
   const int batch = std::accumulate(options.micro_batches.begin(), options.micro_batches.end(), 0) *
                     options.micro_batch;
-  const std::string compression =
+  std::string compression =
       options.is_auto ? fmt::format("activations: auto, gradients: auto, floor: {}",
                                     name_of(options.activations))
                       : fmt::format("activations: {}, gradients: {}", name_of(options.activations),
                                     name_of(options.gradients));
+  if (!options.history.empty()) compression += fmt::format(", history: {{{}}}", options.history);
   RunSpec spec;
   spec.id = 77;
   spec.job_text = fmt::format(
@@ -270,8 +272,9 @@ class SimRun : public SimulatedRun {
   const RunSpec& spec;
   Disks& disks;
   RunOutcome outcome;
-  std::vector<std::uint64_t> kept_steps;  // of checkpoints
-  std::map<int, Measured> measured;       // of the last step, by cell
+  std::vector<std::uint64_t> kept_steps;         // of checkpoints
+  std::map<int, Measured> measured;              // of the last step, by cell
+  std::vector<std::pair<int, Recoded>> recoded;  // by cell
   std::function<void(const JournalEntry&)> on_committed;
 
  private:
@@ -293,6 +296,7 @@ class SimRun : public SimulatedRun {
       outcome.validations.push_back({step, loss});
     };
     world.hooks.kept = [this](const CheckpointManifest& m) { kept_steps.push_back(m.id.step); };
+    world.hooks.recoded = [this](int cell, const Recoded& m) { recoded.push_back({cell, m}); };
     world.hooks.measured = [this](int cell, const Measured& m) { measured[cell] = m; };
     return world;
   }

@@ -47,6 +47,7 @@ RunSpec full_spec() {
   resume.files.push_back({"head.safetensors", 4096, ContentHash{1, 2}});
   spec.resume = resume;
   spec.timeline_step = 5;
+  spec.adapts_codecs = true;
   EmulationSpec emulation;
   emulation.page = "/dev/shm/page";
   emulation.dilation = 1.5;
@@ -325,8 +326,8 @@ TEST(RunSpecText, a_field_that_is_missing_is_named) {
   for (const auto& [key, value] : good.items()) {
     Json bad = good;
     bad.erase(key);
-    const bool may_be_missing =
-        key == "validation" || key == "resume" || key == "timeline_step" || key == "emulation";
+    const bool may_be_missing = key == "validation" || key == "resume" || key == "timeline_step" ||
+                                key == "emulation" || key == "adapts_codecs";
     EXPECT_EQ(error_of(bad).find("'" + key + "'") == std::string::npos, may_be_missing) << key;
   }
 }

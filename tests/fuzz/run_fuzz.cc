@@ -12,6 +12,7 @@
 #include "executor/run/file_transfer.h"
 #include "executor/run/run_data.h"
 #include "executor/run/run_spec.h"
+#include "executor/run/stage_boundaries.h"
 #include "executor/storage/sim_storage.h"
 
 namespace longhaul {
@@ -35,6 +36,12 @@ void check_spec(std::string_view text) {
     return;
   }
   LH_CHECK(build_graph(make_schedule(spec->plan, spec->job)), "no stage waits for ever");
+  for (int pipeline = 0; pipeline < spec->plan.pipelines(); ++pipeline) {
+    for (const BoundaryHistory& boundary : histories_of(*spec, pipeline)) {
+      LH_CHECK(0 <= boundary.capacity && boundary.capacity <= boundary.samples,
+               "no more histories than samples");
+    }
+  }
   LH_CHECK(coordinator_config(*spec).stages.size() == spec->plan.layers.size(), "a group a stage");
   LH_CHECK(build_graph(make_schedule(validation_plan(*spec), spec->job)), "nor when it validates");
 }
@@ -43,6 +50,10 @@ void check_questions(std::string_view text) {
   if (const auto wanted = parse_wanted_sequences(text)) {
     LH_CHECK(!wanted->numbers.empty(), "a question asks for something");
     for (const std::int64_t number : wanted->numbers) LH_CHECK(number >= 0, "by its number");
+  }
+  if (const auto resend = parse_resend(text)) {
+    LH_CHECK(resend->micro_batch >= 0 && resend->sequence >= 0, "places are counted from 0");
+    LH_CHECK(resend_text(*resend) == text, "there is one way to ask");
   }
   const auto piece = parse_file_piece(text);
   if (!piece) return;

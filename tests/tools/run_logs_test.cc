@@ -44,7 +44,8 @@ TEST_F(RunLogsTest, a_record_is_in_both_logs_at_once) {
   auto logs = open().value();
   ASSERT_TRUE(logs.write(step_record()));
   ASSERT_TRUE(logs.write(ValidationRecord{8, 3.5, Seconds(13)}));
-  ASSERT_TRUE(logs.write(CheckpointRecord{{1, 8}, Seconds(14)}));  // has no curve
+  ASSERT_TRUE(logs.write(CheckpointRecord{{1, 8}, Seconds(14)}));        // has no curve
+  ASSERT_TRUE(logs.write(CodecRecord{.step = 8, .when = Seconds(15)}));  // nor has this
   const std::vector<TensorboardScalar> validation = {{"loss/validation", 3.5}};
   EXPECT_EQ(storage_.bytes("run/tensorboard/events.out.tfevents.1001.host.term-1"),
             tensorboard_start(1001.5) +
@@ -52,7 +53,8 @@ TEST_F(RunLogsTest, a_record_is_in_both_logs_at_once) {
                 tensorboard_scalars(1013, 8, validation));
   EXPECT_EQ(storage_.bytes("run/metrics.jsonl"),
             metrics_line(step_record()) + metrics_line(ValidationRecord{8, 3.5, Seconds(13)}) +
-                metrics_line(CheckpointRecord{{1, 8}, Seconds(14)}));
+                metrics_line(CheckpointRecord{{1, 8}, Seconds(14)}) +
+                metrics_line(CodecRecord{.step = 8, .when = Seconds(15)}));
 }
 
 TEST_F(RunLogsTest, curves_have_the_names_that_people_look_for) {

@@ -71,6 +71,7 @@ TEST(RunMetrics, steps_are_counted_and_the_last_is_shown) {
   metrics.record(skipped);
   metrics.record(ValidationRecord{12, 3.5, Seconds(13)});
   metrics.record(CheckpointRecord{{2, 12}, Seconds(14)});
+  for (int i = 0; i < 2; ++i) metrics.record(CodecRecord{.from_site = "a", .to_site = "b"});
   expect_lines(
       metrics,
       {"longhaul_step 12", "longhaul_steps_total 2", "longhaul_skipped_steps_total 1",
@@ -86,7 +87,7 @@ TEST(RunMetrics, steps_are_counted_and_the_last_is_shown) {
        "longhaul_link_sent_bytes_total{from=\"a\",to=\"b\"} 16000",
        "longhaul_worker_sent_bytes_total{rank=\"1\",device=\"n-1/0\",site=\"a\"} 14000",
        "longhaul_worker_sent_bytes_total{rank=\"2\",device=\"n-2/0\",site=\"b\"} 2000",
-       "longhaul_connected_workers 2"});
+       "longhaul_codec_changes_total{from=\"a\",to=\"b\"} 2", "longhaul_connected_workers 2"});
 }
 
 }  // namespace

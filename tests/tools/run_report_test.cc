@@ -352,6 +352,30 @@ TEST(RunReportMetrics, validations_and_checkpoints_have_lines_of_their_own) {
             "{\"step\":100,\"checkpoint\":\"term-000002-step-000000100\"}\n");
 }
 
+TEST(RunReportMetrics, a_codec_that_follows_its_link_is_told_and_has_a_line) {
+  RunReportInputs in = scene();
+  in.spec.emulation.emplace();
+  in.spec.emulation->dilation = 2;
+  in.spec.ranks = {{"coordinator", "a", 0}, {"n-1/0", "n-1", 0}, {"n-2/0", "n-2", 1}};
+  RunReport report(std::move(in));
+  const Recoded recoded = {12, 2, false, Codec::kInt8, Codec::kInt4, 2.6, 1.8};
+  EXPECT_EQ(report.recoded(0, recoded, Seconds(120)),
+            "step 12: n-1/0 sends activations to n-2/0 in int4 instead of int8: sending took 1.3 s "
+            "beside 0.9 s of computing");
+  EXPECT_EQ(
+      metrics_of(report),
+      "{\"step\":12,\"recoded\":{\"from\":\"n-1/0\",\"to\":\"n-2/0\",\"tensors\":"
+      "\"activations\",\"before\":\"int8\",\"after\":\"int4\",\"busy\":1.3,\"compute\":0.9}}\n");
+  // Of nobody: a worker that is not there, a peer that is not, the coordinator.
+  EXPECT_EQ(report.recoded(2, recoded, Seconds(120)), "");
+  for (const int peer : {0, 3}) {
+    Recoded odd = recoded;
+    odd.peer = peer;
+    EXPECT_EQ(report.recoded(0, odd, Seconds(120)), "");
+  }
+  EXPECT_EQ(metrics_of(report), "");
+}
+
 TEST(RunReportMetrics, times_of_an_emulated_run_are_emulated) {
   RunReportInputs in = scene();
   in.spec.emulation.emplace();
