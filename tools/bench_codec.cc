@@ -253,7 +253,9 @@ Result<void> print_file_errors(const std::string& path) {
   LH_ASSIGN(SafetensorsReader reader, SafetensorsReader::open(storage, path));
   std::vector<Variant> columns = direct_variants();
   std::erase_if(columns, [](const Variant& v) { return v.rounding != Rounding::kNearest; });
-  fmt::print("\nrelative error, {}\n{:<36} {:>10}", path, "tensor", "elements");
+  std::size_t width = 6;
+  for (const StoredTensor& tensor : reader.tensors()) width = std::max(width, tensor.name.size());
+  fmt::print("\nrelative error, {}\n{:<{}} {:>10}", path, "tensor", width, "elements");
   for (const Variant& variant : columns) fmt::print(" {:>12}", name_of(variant));
   fmt::print("\n");
   bool has_any = false;
@@ -261,7 +263,7 @@ Result<void> print_file_errors(const std::string& path) {
     LH_ASSIGN(const std::vector<float> x, read_floats(reader, tensor));
     if (x.empty()) continue;
     has_any = true;
-    fmt::print("{:<36} {:>10}", tensor.name, x.size());
+    fmt::print("{:<{}} {:>10}", tensor.name, width, x.size());
     for (const Variant& variant : columns) {
       const std::optional<double> error = error_of(variant, x);
       fmt::print(" {:>12}", error ? fmt::format("{:.4f}", *error) : "as raw");
@@ -277,9 +279,7 @@ Result<void> print_file_errors(const std::string& path) {
 int bench_codec(bool quick, const std::string& path) {
   if (!path.empty()) {
     if (const Result<void> printed = print_file_errors(path); !printed) {
-      const Error& error = printed.error();
-      fmt::print(stderr, "error: {}\n", error.message);
-      if (!error.hint.empty()) fmt::print(stderr, "  {}\n", error.hint);
+      fmt::print(stderr, "{}\n", printed.error().text());
       return 2;
     }
     fmt::print("\n");

@@ -1,8 +1,6 @@
-// Suite `compression`: what codecs do to a model (quality,
-// tools/compression_study.h) and to its time (tools/compression_times.h).
-// Results are kept in build/bench/compression-study and used again as long as
-// neither inputs nor program change, so an interrupted suite goes on where it
-// was.
+// Suite `compression`: what codecs do to a model (tools/compression_study.h) and to its time
+// (bench_compression_times.cc). Results are kept in build/bench/compression-study and used again as
+// long as neither inputs nor program change, so an interrupted suite goes on where it was.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -11,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "kernels/parallel.h"
 #include "tools/bench.h"
 #include "tools/bench_compression.h"
 #include "tools/compression_figures.h"
@@ -31,8 +30,7 @@ struct Subject {
   CompressionSetting setting;
   std::string base = {};  // empty: it is a base
   double target = 0;      // of (loss - base) / base
-  bool is_worse = false;  // the target is a least: the setting must be hard
-                          // enough to show it
+  bool is_worse = false;  // the target is a least: the setting must be hard enough to show it
 };
 
 std::string history(const std::string& codecs) {
@@ -61,16 +59,13 @@ std::vector<Subject> subjects(bool full) {
   return {
       {fp32},
       {fw3bw6, "fp32", 0.01},
-      {{"AQ fw4bw8", history("activations: aq-int4, activation_gradients: "
-                             "int8, gradients: none")},
+      {{"AQ fw4bw8", history("activations: aq-int4, activation_gradients: int8, gradients: none")},
        "fp32",
        0.005},
       {fw2bw4, "fp32", 0.02},
       {direct, "fp32", 0.03, true},
       {{kAqGradientsName,
-        history("activations: aq-int3, activation_gradients: int6, gradients: "
-                "int4"),
-        2},
+        history("activations: aq-int3, activation_gradients: int6, gradients: int4"), 2},
        "fp32",
        0.01},
       {first_epoch("bf16, an epoch", "bf16")},
@@ -199,14 +194,17 @@ SameLoss same_loss(const std::vector<const StudyRun*>& bases,
 }
 
 Result<Quality> quality(bool full, bool quick, int threads, const std::string& command) {
+  fmt::print(stderr, "texts and the pre-trained state, which are made once\n");
   LH_ASSIGN(
       CompressionStudy study,
       CompressionStudy::open(fmt::format("build/bench/compression-{}", quick ? "quick" : "study"),
                              kTexts, quick ? StudySize::quick() : StudySize::whole()));
-  fmt::print(stderr, "the pre-trained state, made once\n");
   {
     Progress progress("the Bible", study.tokens_per_step());
-    LH_TRY(study.pretrain(std::ref(progress)));
+    set_operation_threads(threads);  // there is one run alone; results are the same bits
+    const Result<void> done = study.pretrain(std::ref(progress));
+    set_operation_threads(1);
+    LH_TRY(done);
   }
   const std::vector<Subject> all = subjects(full);
   const std::uint64_t seeds = full && !quick ? kSeeds : 1;

@@ -1,3 +1,5 @@
+// The second half of suite `compression`: steps of GPT-2 XL on V100s, made small
+// (compression_world.h), carried out in virtual time and held against the simulator.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -30,8 +32,7 @@ constexpr double kOfBoundMin = 0.85;
 constexpr double kSlowerMax = 1.18;  // 100 Mbit/s compressed over 10 Gbit/s as it is
 constexpr double kWallMax = 0.08;    // of |measured / predicted - 1|
 constexpr int kWallSteps = 5;
-/// The first sees every sample for the first time; of the last only the
-/// beginning is looked at.
+/// The first sees every sample for the first time; of the last only the beginning is looked at.
 constexpr int kSteps = 4;
 
 constexpr const char* kPlain = "activations: none, gradients: none";
@@ -170,8 +171,7 @@ std::string binding_of(const StepResult& step, const Topology& topology) {
   }
 }
 
-/// The network of the plan, as the simulated transport has it: payload at what
-/// headers leave.
+/// The network of the plan, as the simulated transport has it: payload at what headers leave.
 void set_links(SimNetwork& network, const LaunchPlan& plan, int cells) {
   const Topology& topology = plan.topology;
   network.set_default_link({topology.link(0, 1).latency, BytesPerSecond::infinity()});
@@ -277,8 +277,7 @@ Result<void> print_efficiencies(const std::string& folder, const CompressionWorl
   return {};
 }
 
-/// One launch with processes, TCP on this machine and emulated links and
-/// devices.
+/// One launch with processes, TCP on this machine and emulated links and devices.
 Result<BenchFigure> wall_clock(const Worlds& files, const CompressionWorld& world,
                                const std::string& command) {
   LH_ASSIGN(const std::string plan, files.write(world, kWallSteps));

@@ -43,6 +43,7 @@ Result<std::string> part_of_text(const std::string& path, std::size_t skipped, s
   Result<std::string> text = read_text(storage, path, kTextBytesMax);
   if (!text) {
     Error error = std::move(text).error();
+    error.code = ErrorCode::kInvalid;
     error.hint = "tools/setup --compression fetches it";
     return std::unexpected(std::move(error));
   }

@@ -202,6 +202,7 @@ TEST(RunChoices, each_pair_of_sites_has_its_own_codec) {
 TEST(RunChoices, each_exchange_has_its_own_codec) {
   RunOptions options = {.layers = {2, 2},
                         .micro_batches = {4, 4},
+                        .width = 64,
                         .activations = Codec::kBf16,
                         .is_auto = true,
                         .activation_codecs = {{0, 1, Codec::kNone}, {2, 3, Codec::kNone}}};
