@@ -11,6 +11,9 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
+/// Of a run's data (executor/data/slots.h).
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 62;
+
 /// Histories that fit in `room`; of nothing, as many as one likes.
 std::int64_t fitting(Bytes room, Bytes each) {
   const double count = std::floor(room / each);
@@ -38,6 +41,7 @@ std::vector<BoundaryHistory> boundary_histories(const Plan& plan, const Job& job
     return hop >= 0 && hop < hops && sites[at(hop)] != sites[at(hop + 1)] &&
            has_history(activation_codec(plan, job, sites[at(hop)], sites[at(hop + 1)]));
   };
+  if (samples > kMostSamples) samples = kUnknownSamples;
   // A sample keeps its slot in the batch, and a pipeline its slots (executor/data/slots.h).
   const std::int64_t slots = std::int64_t{plan.micro_batches[at(pipeline)]} * plan.micro_batch;
   const std::int64_t rows = samples / job.global_batch + (samples % job.global_batch > 0 ? 1 : 0);

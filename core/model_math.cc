@@ -118,12 +118,13 @@ Bytes codec_bytes(Codec codec, double elements, double raw) {
 
 Bytes boundary_message_bytes(Codec codec, const ModelShape& m, Precision precision,
                              double sequences, Visit visit, Codec first_visit) {
+  constexpr double kExtension = 64;
+  constexpr double kAlignment = 64;
   const double sequence = tokens(m, 1) * m.width;
   const double raw = element_bytes(precision);
   if (!has_history(codec)) return codec_bytes(codec, sequences * sequence, raw);
   const Codec written = visit == Visit::kFirst ? first_visit : without_history(codec);
-  constexpr double kAlignment = 64;  // of a frame, and the length of its extension
-  const double frame = codec_bytes(written, sequence, raw).value() + kAlignment;
+  const double frame = codec_bytes(written, sequence, raw).value() + kExtension;
   return Bytes(sequences * kAlignment * std::ceil(frame / kAlignment));
 }
 

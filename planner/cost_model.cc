@@ -62,13 +62,11 @@ Evaluator::Evaluator(const Problem& problem, const Grid& grid) : problem_(proble
           memory_use(job, nothing_reserved, question).total().value() - cost.fixed_bytes;
       cost.parameters = stage_parameters(model, shape);
       cost.gradient = stage_gradient_elements(model, shape, grid.stages);
-      if (!job.gradients_auto) {  // what the plan chooses has to fit what is left
-        cost.feedback_bytes = feedback_bytes(job.gradients, cost.gradient.coded).value();
-      }
+      cost.feedback_bytes = feedback_bytes(job.gradients, cost.gradient.coded).value();
       costs_.push_back(cost);
     }
   }
-  if (model.tied_embedding && grid.stages > 1 && !job.gradients_auto) {
+  if (model.tied_embedding && grid.stages > 1) {
     tied_feedback_bytes_ =
         feedback_bytes(job.gradients, tied_gradient_elements(model).coded).value();
   }

@@ -75,6 +75,12 @@ Relaxations relaxations(const Topology& topology, const Job& job, const SearchOp
                            const SearchOptions& changed) {
     (fits(topology, changed_job, changed) ? found.enough : found.not_enough).push_back(what);
   };
+  if (has_history(job.activations) && (!job.history || job.history->memory > Bytes(0))) {
+    Job changed = job;
+    if (!changed.history) changed.history.emplace();
+    changed.history->memory = Bytes(0);
+    try_out("less `memory` in the job's `compression.history`", changed, options);
+  }
   if (job.recompute != Recompute::kYes) {
     Job changed = job;
     changed.recompute = Recompute::kYes;

@@ -17,11 +17,11 @@ struct Relaxations {
   std::vector<std::string> not_enough;
 };
 
-/// Tries recompute, micro-batches of one sequence, one more stage, the devices that were left out,
-/// and more memory on every device of one kind (at most `missing`, what the nearest plan lacks in
-/// all), as far as the job and the options leave room for them. Codecs are no change: they act on
-/// the wire. A structured placement that fits proves a change; one that only a longer search finds
-/// is not seen.
+/// Tries histories on disk alone, recompute, micro-batches of one sequence, one more stage, the
+/// devices that were left out, and more memory on every device of one kind (at most `missing`, what
+/// the nearest plan lacks in all), as far as the job and the options leave room for them. Codecs
+/// are no change otherwise: they act on the wire. A structured placement that fits proves a change;
+/// one that only a longer search finds is not seen.
 Relaxations relaxations(const Topology& topology, const Job& job, const SearchOptions& options,
                         Bytes missing);
 

@@ -65,7 +65,7 @@ std::string histories_text(const Plan& plan, const Topology& topology, const Job
   if (rows.empty()) return "";
   const Bytes each = history_bytes(job.model);
   std::vector<std::vector<std::string>> table = {
-      {"boundary", "alike", "samples", "kept", "memory", "disk"}};
+      {"boundary", "count", "samples", "kept", "memory", "disk"}};
   for (const Row& row : rows) {
     const BoundaryHistory& boundary = row.boundary;
     const auto size = [&](std::int64_t count) {
@@ -100,6 +100,42 @@ std::string histories_json(const Plan& plan, const Topology& topology, const Job
     out.push_back(std::move(entry));
   }
   return out.dump();
+}
+
+std::vector<std::string> history_lines(const RunSpec& spec) {
+  HistoryUse most;
+  double least_kept = 1;
+  for (int d = 0; d < spec.plan.pipelines(); ++d) {
+    const auto boundaries = histories_of(spec, d);
+    for (const BoundaryHistory& boundary : boundaries) {
+      if (boundary.samples == 0) continue;
+      least_kept = std::min(least_kept, static_cast<double>(boundary.capacity) /
+                                            static_cast<double>(boundary.samples));
+    }
+    for (int i = 0; i < spec.plan.stages(); ++i) {
+      const HistoryUse use = history_use(spec.job.model, boundaries, i);
+      if (use.memory + use.disk > most.memory + most.disk) most = use;
+    }
+  }
+  std::vector<std::string> lines;
+  if (most.memory + most.disk > Bytes(0)) {
+    lines.push_back(fmt::format("histories: {} of memory and {} of disk at the fullest worker",
+                                format_size(most.memory), format_size(most.disk)));
+  }
+  if (least_kept < 1) {
+    lines.push_back(
+        fmt::format("note: histories have room for {:.0f} % of the samples; the others "
+                    "travel as on a first visit",
+                    100 * least_kept));
+  }
+  const std::int64_t samples = spec.train.sequences();
+  if (!lines.empty() && knows_samples(spec.job) && spec.job.history->samples != samples) {
+    lines.push_back(
+        fmt::format("note: the data has {} samples, and the plan was made for the {} of "
+                    "the job's `compression.history`",
+                    samples, spec.job.history->samples));
+  }
+  return lines;
 }
 
 std::string first_epoch_text(const Job& job, Seconds step) {

@@ -27,6 +27,7 @@
 #include "executor/transport/asio_transport.h"
 #include "kernels/cpu/cpu_compute_queue.h"
 #include "tools/command.h"
+#include "tools/histories.h"
 #include "tools/join_file.h"
 #include "tools/launch_model.h"
 #include "tools/launch_setup.h"
@@ -200,6 +201,7 @@ class LaunchProcess {
     for (const auto& [name, text] : shown_choices(plan_.file.plan, plan_.topology, plan_.job)) {
       say(fmt::format("{}: {}", name, text));
     }
+    for (const std::string& line : history_lines(spec_)) say(line);
     return {};
   }
 

@@ -15,6 +15,7 @@
 #include "netsim/cluster_file.h"
 #include "planner/trade_off.h"
 #include "tools/command.h"
+#include "tools/histories.h"
 #include "tools/plan_choices.h"
 #include "tools/plan_explain.h"
 #include "tools/report/page.h"
@@ -347,7 +348,8 @@ Page page_of(const Shown& shown) {
         {sweep_picture(shown.sweeps[i], fmt::format("sweep{}", i)), sweep_rows(shown.sweeps[i])});
   }
   page.items.push_back({links_picture(planned, shown.step)});
-  page.plan = plan_table(plan, shown.topology) + choices_table(plan, shown.topology, shown.job);
+  page.plan = plan_table(plan, shown.topology) + choices_table(plan, shown.topology, shown.job) +
+              histories_text(plan, shown.topology, shown.job);
   page.assumptions = shown.topology.assumptions;
   page.inputs = input_rows(shown);
   return page;

@@ -105,13 +105,11 @@ AqEdge* AqBoundary::edge(Op op, int peer) const {
   return op == Op::kSendActivation ? edge(peer) : nullptr;
 }
 
-/// No delta is longer than a first visit.
 std::size_t AqBoundary::wire_bytes_max(Op op, int peer, std::size_t elements) const {
   const AqEdge* const at = edge(op, peer);
   if (at == nullptr) return direct_.wire_bytes_max(op, peer, elements);
   LH_CHECK(elements % at->elements() == 0, "a boundary tensor is whole sequences");
-  return elements / at->elements() *
-         aligned_frame(tensor_frame_bytes(at->first_codec, Precision::kFp32, at->elements(), true));
+  return at->message_bytes_max(elements / at->elements());
 }
 
 bool AqBoundary::is_plain(Op op, int peer) const {

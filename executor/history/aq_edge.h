@@ -17,6 +17,11 @@
 
 namespace longhaul {
 
+/// Each frame of a message begins where its planes may, see boundary_message_bytes.
+constexpr std::size_t aligned_frame(std::size_t bytes) {
+  return (bytes + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
+}
+
 struct AqEdge {
   AqBoundary::Edge options;
   HistoryStore store;
@@ -25,12 +30,12 @@ struct AqEdge {
   HistoryCounts counts = {};
 
   std::size_t elements() const { return store.elements(); }
+  /// No delta is longer than a first visit.
+  std::size_t message_bytes_max(std::size_t sequences) const {
+    return sequences *
+           aligned_frame(tensor_frame_bytes(first_codec, Precision::kFp32, elements(), true));
+  }
 };
-
-/// Each frame of a message begins where its planes may, see boundary_message_bytes.
-constexpr std::size_t aligned_frame(std::size_t bytes) {
-  return (bytes + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
-}
 
 /// As BoundaryWriter, for one edge after another.
 class AqWriter {

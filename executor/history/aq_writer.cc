@@ -90,6 +90,7 @@ Result<std::size_t> AqWriter::begin(AqEdge& edge, const BoundaryTensor& which,
   LH_CHECK(sequences * edge.elements() == tensor.size(), "a boundary tensor is whole sequences");
   LH_CHECK(which.is_validation || which.samples.size() == sequences,
            "a sequence of a training step has a sample or is padding");
+  LH_CHECK(wire.size() >= edge.message_bytes_max(sequences), "a message has room");
   edge_ = &edge;
   step_ = which.step;
   is_validation_ = which.is_validation;
@@ -120,19 +121,20 @@ void AqWriter::end_frame(Frame& frame) {
 }
 
 Result<std::size_t> AqWriter::advance() {
-  while (current_ < frames_.size()) {
+  std::size_t left = kPieceElements;  // of this piece, which may span several frames
+  while (current_ < frames_.size() && left >= kCodecPiece) {
     Frame& frame = frames_[current_];
     const std::size_t n = frame.encoder.header().elements();
-    const std::size_t piece = std::min(kPieceElements, n - frame.encoded);
-    frame.encoder.advance(piece);
-    frame.encoded += piece;
-    if (frame.encoded < n) return frame.at + frame.encoder.ready_bytes();
+    const std::size_t count = std::min(left / kCodecPiece * kCodecPiece, n - frame.encoded);
+    frame.encoder.advance(count);
+    frame.encoded += count;
+    left -= count;
+    if (frame.encoded < n) break;
     end_frame(frame);
     ++current_;
-    // A short frame is not worth a turn of its own.
-    if (piece == kPieceElements) break;
   }
-  return current_ < frames_.size() ? frames_[current_].at : message_bytes_;
+  if (current_ == frames_.size()) return message_bytes_;
+  return frames_[current_].at + frames_[current_].encoder.ready_bytes();
 }
 
 }  // namespace longhaul

@@ -24,7 +24,7 @@ namespace longhaul {
 struct ProcessExit {
   int status = 0;             // 0 where a signal ended it
   int signal = 0;             // 0 where it ended itself
-  std::string last_log_line;  // the last of its log that is not empty
+  std::string last_log_line;  // of its log, the last neither empty nor indented
 };
 
 struct ProcessOptions {

@@ -34,11 +34,16 @@ std::string last_line_of(const std::string& path) {
       ::pread(file, tail.data(), tail.size(), std::max<off_t>(size - kLogTailBytes, 0));
   ::close(file);
   tail.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-  const std::size_t end = tail.find_last_not_of(" \t\r\n");
-  if (end == std::string::npos) return "";
-  tail.resize(end + 1);
-  const std::size_t newline = tail.rfind('\n');
-  return newline == std::string::npos ? tail : tail.substr(newline + 1);
+  // Lines that begin with a blank go on with the one before, as an error's hint does.
+  for (std::string line;;) {
+    const std::size_t end = tail.find_last_not_of(" \t\r\n");
+    if (end == std::string::npos) return line;
+    tail.resize(end + 1);
+    const std::size_t newline = tail.rfind('\n');
+    line = newline == std::string::npos ? tail : tail.substr(newline + 1);
+    if (newline == std::string::npos || line.front() != ' ') return line;
+    tail.resize(newline);
+  }
 }
 
 /// What a child's owner is called with; owned by the host, on the thread of its loop.

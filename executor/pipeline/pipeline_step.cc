@@ -459,12 +459,11 @@ void PipelineStep::computed(std::int32_t index) {
   MicroBatchState& state = state_of(instruction);
   const bool is_backward = makes_input_gradient(instruction.op);
   const bool is_validation = options_.is_validation;
-  for (BoundaryMessage* const out : {&state.activation_out, &state.gradient_out}) {
-    const bool is_made =
-        out == &state.activation_out ? instruction.op == Op::kForward : is_backward;
-    if (!is_made || !out->buffers || out->buffers->kind == StageMessage::Kind::kPlain) continue;
-    exchange_.encode(*out);
-  }
+  const auto encode = [this](BoundaryMessage& out) {
+    if (out.buffers && out.buffers->kind != StageMessage::Kind::kPlain) exchange_.encode(out);
+  };
+  if (instruction.op == Op::kForward) encode(state.activation_out);
+  if (is_backward) encode(state.gradient_out);
   // Inputs are kept until the backward where a recomputation wants them again.
   if (is_validation ? instruction.op == Op::kForward
                     : is_backward || (instruction.op == Op::kForward && !recomputes_)) {

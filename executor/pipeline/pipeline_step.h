@@ -18,11 +18,11 @@
 // site, are copied from and to the stage's memory by FWD and BWD themselves. Receives are posted
 // before the peer can send, so nothing waits in the mesh's store within a step:
 //
-//   buffer                      how many              held from            until
-//   activation from previous    K of the previous     receive posted       FWD, or BWD if
-//   recomputed activation to next          K                     FWD begins           sent gradient
-//   from next          K                     receive posted       BWD gradient to previous        K
-//   of the previous     BWD begins           sent
+//   buffer                      how many             held from         until
+//   activation from previous    K of the previous    receive posted    FWD, BWD if recomputed
+//   activation to next          K                    FWD begins        sent
+//   gradient from next          K                    receive posted    BWD
+//   gradient to previous        K of the previous    BWD begins        sent
 //
 // K is the most micro-batches that a stage has between FWD and BWD by its list. K bounds suffice:
 // a stage's FWD m + K comes after its BWD m, and so after all messages about m. A stage has K

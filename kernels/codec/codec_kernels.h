@@ -23,7 +23,8 @@ namespace longhaul {
 
 struct DifferenceDone {
   std::size_t elements = 0;
-  std::uint32_t largest = 0;  // of their differences
+  std::uint32_t largest = 0;         // magnitude of their differences
+  std::uint32_t source_largest = 0;  // and of x
 };
 
 struct BlockKernels {
@@ -85,7 +86,18 @@ const CodecKernels& best_kernels();
 /// All that this processor runs, the reference first.
 std::span<const CodecKernels* const> all_kernels();
 
-/// The block kernels of an instruction set, made from its template over grids: kMake<grid>().
+/// The reference's kernels of a grid.
+template <CodecGrid kGrid>
+const BlockKernels& reference_of() {
+  for (const CodecTraits& traits : kCodecTraits) {
+    if (traits.grid == kGrid) {
+      return reference_kernels().blocks[static_cast<std::size_t>(traits.codec)];
+    }
+  }
+  __builtin_unreachable();
+}
+
+/// The block kernels of an instruction set, made from its template over grids: make<grid>().
 template <class Maker>
 constexpr std::array<BlockKernels, kTensorCodecNumbers> block_kernels(Maker make) {
   std::array<BlockKernels, kTensorCodecNumbers> blocks{};

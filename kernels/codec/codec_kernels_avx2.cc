@@ -1,136 +1,19 @@
-// AVX2 versions of the codec kernels. Whole groups of 8 blocks are done here; what is left over
+// AVX2 versions of the block kernels. Whole groups of 8 blocks are done here; what is left over
 // goes through the reference, which gives the same bits.
-//
-// The functions carry their instruction set as an attribute: the rest of the program is built for
-// the plain architecture and runs everywhere. FMA is not enabled, so nothing can be contracted.
-#include "kernels/codec/codec_kernels.h"
+#include "kernels/codec/codec_avx2.h"
 
 #if defined(__x86_64__)
-
-#include <immintrin.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#define LH_AVX2 __attribute__((target("avx2,f16c")))
-#define LH_AVX2_INLINE inline __attribute__((always_inline)) LH_AVX2
-
 namespace longhaul {
 namespace {
 
-constexpr std::size_t kLanes = 8;  // floats of a register, and blocks of a group
+using namespace avx2;
+
 constexpr std::size_t kUnit = 32;  // codes of a register, packed together
-
-template <CodecGrid kGrid>
-const BlockKernels& reference() {
-  for (const CodecTraits& traits : kCodecTraits) {
-    if (traits.grid == kGrid) {
-      return reference_kernels().blocks[static_cast<std::size_t>(traits.codec)];
-    }
-  }
-  __builtin_unreachable();
-}
-
-LH_AVX2_INLINE __m256i load_bits(const float* x) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
-}
-LH_AVX2_INLINE __m256i sign_cleared(__m256i bits) {
-  return _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
-}
-LH_AVX2_INLINE std::uint32_t largest_lane(__m256i lanes) {
-  alignas(32) std::array<std::uint32_t, kLanes> values;
-  _mm256_store_si256(reinterpret_cast<__m256i*>(values.data()), lanes);
-  return *std::max_element(values.begin(), values.end());
-}
-/// The largest of 16 numbers of 16 bits.
-LH_AVX2_INLINE std::uint32_t largest_half(__m256i halves) {
-  const __m256i even = _mm256_and_si256(halves, _mm256_set1_epi32(0xffff));
-  return largest_lane(_mm256_max_epu32(even, _mm256_srli_epi32(halves, 16)));
-}
-/// The eight floats as bf16, ties to even, in the low halves of the lanes.
-LH_AVX2_INLINE __m256i to_bf16(__m256i bits) {
-  const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i bias = _mm256_add_epi32(is_odd, _mm256_set1_epi32(0x7fff));
-  return _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
-}
-/// Eight bf16 from memory as floats.
-LH_AVX2_INLINE __m256i from_bf16(const void* codes) {
-  const __m128i halves = _mm_loadu_si128(static_cast<const __m128i*>(codes));
-  return _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
-}
-/// The low halves of 16 lanes, in order: a pack works within 128 bits, the permutation mends that.
-LH_AVX2_INLINE __m256i low_halves(__m256i low, __m256i high) {
-  return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
-}
-
-LH_AVX2 std::uint32_t magnitude_fp32(const float* x, std::size_t n) {
-  __m256i a = _mm256_setzero_si256(), b = a;
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    a = _mm256_max_epu32(a, sign_cleared(load_bits(x + i)));
-    b = _mm256_max_epu32(b, sign_cleared(load_bits(x + i + kLanes)));
-  }
-  return std::max(largest_lane(_mm256_max_epu32(a, b)),
-                  reference_kernels().magnitude_fp32(x + i, n - i));
-}
-
-LH_AVX2 std::uint32_t magnitude_16(const std::uint16_t* x, std::size_t n) {
-  __m256i largest = _mm256_setzero_si256();
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i));
-    largest = _mm256_max_epu16(largest, _mm256_and_si256(bits, _mm256_set1_epi16(0x7fff)));
-  }
-  return std::max(largest_half(largest), reference_kernels().magnitude_16(x + i, n - i));
-}
-
-// ---- 16 bits
-
-LH_AVX2 void bf16_encode(const float* x, std::size_t n, std::byte* codes) {
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m256i packed =
-        low_halves(to_bf16(load_bits(x + i)), to_bf16(load_bits(x + i + kLanes)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 2 * i), packed);
-  }
-  reference_kernels().bf16_encode(x + i, n - i, codes + 2 * i);
-}
-
-LH_AVX2 std::uint32_t bf16_decode(const std::byte* codes, std::size_t n, float* x) {
-  __m256i largest = _mm256_setzero_si256();
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const __m256i bits = from_bf16(codes + 2 * i);
-    largest = _mm256_max_epu32(largest, sign_cleared(bits));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(x + i), bits);
-  }
-  return std::max(largest_lane(largest) >> 16,
-                  reference_kernels().bf16_decode(codes + 2 * i, n - i, x + i));
-}
-
-LH_AVX2 void f16_encode(const float* x, std::size_t n, std::byte* codes) {
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    _mm_storeu_si128(
-        reinterpret_cast<__m128i*>(codes + 2 * i),
-        _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  }
-  reference_kernels().f16_encode(x + i, n - i, codes + 2 * i);
-}
-
-LH_AVX2 std::uint32_t f16_decode(const std::byte* codes, std::size_t n, float* x) {
-  __m256i largest = _mm256_setzero_si256();
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + 2 * i));
-    largest = _mm256_max_epu16(largest, _mm256_and_si256(bits, _mm256_set1_epi16(0x7fff)));
-    _mm256_storeu_ps(x + i, _mm256_cvtph_ps(_mm256_castsi256_si128(bits)));
-    _mm256_storeu_ps(x + i + kLanes, _mm256_cvtph_ps(_mm256_extracti128_si256(bits, 1)));
-  }
-  return std::max(largest_half(largest),
-                  reference_kernels().f16_decode(codes + 2 * i, n - i, x + i));
-}
 
 // ---- scales
 
@@ -191,8 +74,9 @@ LH_AVX2 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding, s
     _mm_storeu_si128(reinterpret_cast<__m128i*>(plane + 2 * (i / kGrid.block)),
                      _mm256_castsi256_si128(low_halves(scale, scale)));
   }
-  return std::max(largest_lane(largest),
-                  reference<kGrid>().scales(x + i, n - i, rounding, plane + 2 * (i / kGrid.block)));
+  return std::max(
+      largest_lane(largest),
+      reference_of<kGrid>().scales(x + i, n - i, rounding, plane + 2 * (i / kGrid.block)));
 }
 
 // ---- codes
@@ -360,16 +244,16 @@ LH_AVX2_INLINE std::size_t encode_groups(const float* x, std::size_t n, const st
 template <CodecGrid kGrid>
 LH_AVX2 void encode(const float* x, std::size_t n, const std::byte* plane, std::byte* codes) {
   const std::size_t i = encode_groups<kGrid>(x, n, plane, Nearest{}, 0, codes);
-  reference<kGrid>().encode(x + i, n - i, plane + 2 * (i / kGrid.block),
-                            codes + i * kGrid.bits / 8);
+  reference_of<kGrid>().encode(x + i, n - i, plane + 2 * (i / kGrid.block),
+                               codes + i * kGrid.bits / 8);
 }
 
 template <CodecGrid kGrid>
 LH_AVX2 void encode_stochastic(const float* x, std::size_t n, const std::byte* plane,
                                const NoiseKey& key, std::size_t first, std::byte* codes) {
   const std::size_t i = encode_groups<kGrid>(x, n, plane, Stochastic{key}, first, codes);
-  reference<kGrid>().encode_stochastic(x + i, n - i, plane + 2 * (i / kGrid.block), key, first + i,
-                                       codes + i * kGrid.bits / 8);
+  reference_of<kGrid>().encode_stochastic(x + i, n - i, plane + 2 * (i / kGrid.block), key,
+                                          first + i, codes + i * kGrid.bits / 8);
 }
 
 LH_AVX2_INLINE void store_scaled(__m128i codes, __m256 scale, float* x) {
@@ -398,109 +282,9 @@ LH_AVX2 bool decode(const std::byte* plane, const std::byte* codes, std::size_t 
       store_scaled(_mm_unpackhi_epi64(high, high), scale, x + k + 24);
     }
   }
-  const bool rest = reference<kGrid>().decode(plane + 2 * (i / kGrid.block),
-                                              codes + i * kGrid.bits / 8, n - i, x + i);
+  const bool rest = reference_of<kGrid>().decode(plane + 2 * (i / kGrid.block),
+                                                 codes + i * kGrid.bits / 8, n - i, x + i);
   return rest && _mm256_testz_si256(found, found) != 0;
-}
-
-// ---- rotation and history
-
-/// One level of the transform inside a register: `swapped` has each lane's partner, `minus` the
-/// sign bit where the partner is subtracted from. (a + b, a - b) is (a + b, a + -b) to the bit.
-LH_AVX2_INLINE __m256 butterfly(__m256 x, __m256 swapped, __m256i minus) {
-  return _mm256_add_ps(swapped, _mm256_xor_ps(x, _mm256_castsi256_ps(minus)));
-}
-LH_AVX2_INLINE __m256 transformed_8(__m256 x) {
-  constexpr int kMinus = static_cast<int>(0x80000000u);
-  const __m256i one = _mm256_setr_epi32(0, kMinus, 0, kMinus, 0, kMinus, 0, kMinus);
-  const __m256i two = _mm256_setr_epi32(0, 0, kMinus, kMinus, 0, 0, kMinus, kMinus);
-  const __m256i four = _mm256_setr_epi32(0, 0, 0, 0, kMinus, kMinus, kMinus, kMinus);
-  x = butterfly(x, _mm256_permute_ps(x, 0xb1), one);
-  x = butterfly(x, _mm256_permute_ps(x, 0x4e), two);
-  return butterfly(x, _mm256_permute2f128_ps(x, x, 0x01), four);
-}
-struct Rotated {
-  __m256 parts[8];
-};
-LH_AVX2_INLINE void transform(Rotated& y) {
-  for (__m256& part : y.parts) part = transformed_8(part);
-  for (int half = 1; half < 8; half *= 2) {
-    for (int p = 0; p < 8; ++p) {
-      if ((p & half) != 0) continue;
-      const __m256 a = y.parts[p], b = y.parts[p + half];
-      y.parts[p] = _mm256_add_ps(a, b);
-      y.parts[p + half] = _mm256_sub_ps(a, b);
-    }
-  }
-  for (__m256& part : y.parts) part = _mm256_mul_ps(part, _mm256_set1_ps(0.125f));
-}
-/// Changes the sign where a bit of `signs` from 8 part on is set.
-LH_AVX2_INLINE __m256 with_signs(__m256 x, std::uint64_t signs, int part) {
-  const __m256i bits = _mm256_set1_epi32(static_cast<int>((signs >> (8 * part)) & 0xff));
-  const __m256i placed = _mm256_sllv_epi32(bits, _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
-  const __m256i flip = _mm256_and_si256(placed, _mm256_set1_epi32(static_cast<int>(0x80000000u)));
-  return _mm256_xor_ps(x, _mm256_castsi256_ps(flip));
-}
-
-LH_AVX2 void rotate(const float* x, std::size_t n, std::uint64_t signs, float* y) {
-  std::size_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    Rotated block;
-    for (int p = 0; p < 8; ++p) {
-      block.parts[p] = with_signs(_mm256_loadu_ps(x + i + 8 * p), signs, p);
-    }
-    transform(block);
-    for (int p = 0; p < 8; ++p) _mm256_storeu_ps(y + i + 8 * p, block.parts[p]);
-  }
-  reference_kernels().rotate(x + i, n - i, signs, y + i);
-}
-
-LH_AVX2 void rotate_back(const float* y, std::size_t n, std::uint64_t signs, float* x) {
-  std::size_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    Rotated block;
-    for (int p = 0; p < 8; ++p) block.parts[p] = _mm256_loadu_ps(y + i + 8 * p);
-    transform(block);
-    for (int p = 0; p < 8; ++p) {
-      _mm256_storeu_ps(x + i + 8 * p, with_signs(block.parts[p], signs, p));
-    }
-  }
-  reference_kernels().rotate_back(y + i, n - i, signs, x + i);
-}
-
-LH_AVX2 void subtract_history(const float* x, const std::uint16_t* history, std::size_t n,
-                              float* d) {
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const __m256 base = _mm256_castsi256_ps(from_bf16(history + i));
-    _mm256_storeu_ps(d + i, _mm256_sub_ps(_mm256_loadu_ps(x + i), base));
-  }
-  reference_kernels().subtract_history(x + i, history + i, n - i, d + i);
-}
-
-/// The sum as bf16 in the low halves: to nearest even, what has no normal exponent to +0.
-LH_AVX2_INLINE __m256i rounded_sum(const float* y, const std::uint16_t* history) {
-  const __m256i sum = _mm256_castps_si256(
-      _mm256_add_ps(_mm256_castsi256_ps(from_bf16(history)), _mm256_loadu_ps(y)));
-  const __m256i exponent = _mm256_and_si256(sum, _mm256_set1_epi32(0x7f800000));
-  return _mm256_andnot_si256(_mm256_cmpeq_epi32(exponent, _mm256_setzero_si256()), to_bf16(sum));
-}
-
-LH_AVX2 std::uint32_t add_history(float* y, std::size_t n, std::uint16_t* history) {
-  __m256i largest = _mm256_setzero_si256();
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m256i low = rounded_sum(y + i, history + i);
-    const __m256i high = rounded_sum(y + i + kLanes, history + i + kLanes);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i), _mm256_slli_epi32(low, 16));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i + kLanes), _mm256_slli_epi32(high, 16));
-    const __m256i halves = low_halves(low, high);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(history + i), halves);
-    const __m256i magnitudes = _mm256_and_si256(halves, _mm256_set1_epi16(0x7fff));
-    largest = _mm256_max_epu16(largest, magnitudes);
-  }
-  return std::max(largest_half(largest),
-                  reference_kernels().add_history(y + i, n - i, history + i));
 }
 
 struct Maker {
@@ -514,21 +298,12 @@ struct Maker {
 }  // namespace
 
 const CodecKernels* avx2_kernels() {
-  static constexpr CodecKernels kernels{
-      .name = "avx2",
-      .magnitude_fp32 = magnitude_fp32,
-      .magnitude_16 = magnitude_16,
-      .bf16_encode = bf16_encode,
-      .f16_encode = f16_encode,
-      .bf16_decode = bf16_decode,
-      .f16_decode = f16_decode,
-      .rotate = rotate,
-      .rotate_back = rotate_back,
-      .subtract_history = subtract_history,
-      .add_history = add_history,
-      .blocks = block_kernels(Maker{}),
-  };
-  static const bool is_here = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  static const CodecKernels kernels = [] {
+    CodecKernels all = avx2_float_kernels();
+    all.blocks = block_kernels(Maker{});
+    return all;
+  }();
+  static const bool is_here = has_avx2();
   return is_here ? &kernels : nullptr;
 }
 

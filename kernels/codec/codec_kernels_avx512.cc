@@ -1,136 +1,27 @@
-// AVX-512 versions of the codec kernels. Whole groups of 16 blocks are done here; what is left over
+// AVX-512 versions of the block kernels. Whole groups of 16 blocks are done here; what is left over
 // goes through the reference, which gives the same bits.
 //
 // Two things make them fast. A division has a long latency, so the scales of 16 blocks are computed
 // as one register; and codes stay in registers from the multiplication to the packed plane.
-//
-// The functions carry their instruction set as an attribute: the rest of the program is built for
-// the plain architecture and runs everywhere. The set has FMA in it, so that the flag
-// -ffp-contract=off of the whole project matters here.
-#include "kernels/codec/codec_kernels.h"
+#include "kernels/codec/codec_avx512.h"
 
 #if defined(__x86_64__)
-
-#include <immintrin.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#define LH_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c")))
-#define LH_AVX512_INLINE inline __attribute__((always_inline)) LH_AVX512
-
 namespace longhaul {
 namespace {
 
-constexpr std::size_t kLanes = 16;  // floats of a register, and blocks of a group
+using namespace avx512;
+
 constexpr std::size_t kPack = 128;  // elements that are packed together: four units of 32
-
-template <CodecGrid kGrid>
-const BlockKernels& reference() {
-  for (const CodecTraits& traits : kCodecTraits) {
-    if (traits.grid == kGrid) {
-      return reference_kernels().blocks[static_cast<std::size_t>(traits.codec)];
-    }
-  }
-  __builtin_unreachable();
-}
-
-LH_AVX512_INLINE __m512i load_bits(const float* x) {
-  return _mm512_loadu_si512(x);
-}
-LH_AVX512_INLINE __m512i sign_cleared(__m512i bits) {
-  return _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
-}
-/// The floats as bf16, ties to even, in the low halves of the lanes.
-LH_AVX512_INLINE __m512i to_bf16(__m512i bits) {
-  const __m512i is_odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i bias = _mm512_add_epi32(is_odd, _mm512_set1_epi32(0x7fff));
-  return _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
-}
-/// Sixteen bf16 from memory as floats.
-LH_AVX512_INLINE __m512 from_bf16(const void* codes) {
-  const __m256i halves = _mm256_loadu_si256(static_cast<const __m256i*>(codes));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-}
-
-LH_AVX512 std::uint32_t magnitude_fp32(const float* x, std::size_t n) {
-  __m512i a = _mm512_setzero_si512(), b = a;
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    a = _mm512_max_epu32(a, sign_cleared(load_bits(x + i)));
-    b = _mm512_max_epu32(b, sign_cleared(load_bits(x + i + kLanes)));
-  }
-  return std::max<std::uint32_t>(_mm512_reduce_max_epu32(_mm512_max_epu32(a, b)),
-                                 reference_kernels().magnitude_fp32(x + i, n - i));
-}
-
-/// The largest of 32 numbers of 16 bits.
-LH_AVX512_INLINE std::uint32_t largest_half(__m512i halves) {
-  const __m512i even = _mm512_and_si512(halves, _mm512_set1_epi32(0xffff));
-  return _mm512_reduce_max_epu32(_mm512_max_epu32(even, _mm512_srli_epi32(halves, 16)));
-}
-
-LH_AVX512 std::uint32_t magnitude_16(const std::uint16_t* x, std::size_t n) {
-  __m512i largest = _mm512_setzero_si512();
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m512i magnitudes =
-        _mm512_and_si512(_mm512_loadu_si512(x + i), _mm512_set1_epi16(0x7fff));
-    largest = _mm512_max_epu16(largest, magnitudes);
-  }
-  return std::max(largest_half(largest), reference_kernels().magnitude_16(x + i, n - i));
-}
-
-// ---- 16 bits
-
-LH_AVX512 void bf16_encode(const float* x, std::size_t n, std::byte* codes) {
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + 2 * i),
-                        _mm512_cvtepi32_epi16(to_bf16(load_bits(x + i))));
-  }
-  reference_kernels().bf16_encode(x + i, n - i, codes + 2 * i);
-}
-
-LH_AVX512 std::uint32_t bf16_decode(const std::byte* codes, std::size_t n, float* x) {
-  __m512i largest = _mm512_setzero_si512();
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const __m512 values = from_bf16(codes + 2 * i);
-    largest = _mm512_max_epu32(largest, sign_cleared(_mm512_castps_si512(values)));
-    _mm512_storeu_ps(x + i, values);
-  }
-  return std::max<std::uint32_t>(_mm512_reduce_max_epu32(largest) >> 16,
-                                 reference_kernels().bf16_decode(codes + 2 * i, n - i, x + i));
-}
-
-LH_AVX512 void f16_encode(const float* x, std::size_t n, std::byte* codes) {
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    _mm256_storeu_si256(
-        reinterpret_cast<__m256i*>(codes + 2 * i),
-        _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  }
-  reference_kernels().f16_encode(x + i, n - i, codes + 2 * i);
-}
-
-LH_AVX512 std::uint32_t f16_decode(const std::byte* codes, std::size_t n, float* x) {
-  __m512i largest = _mm512_setzero_si512();
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m512i bits = _mm512_loadu_si512(codes + 2 * i);
-    largest = _mm512_max_epu16(largest, _mm512_and_si512(bits, _mm512_set1_epi16(0x7fff)));
-    _mm512_storeu_ps(x + i, _mm512_cvtph_ps(_mm512_castsi512_si256(bits)));
-    _mm512_storeu_ps(x + i + kLanes, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(bits, 1)));
-  }
-  return std::max(largest_half(largest),
-                  reference_kernels().f16_decode(codes + 2 * i, n - i, x + i));
-}
 
 // ---- scales
 
-/// Where numbers come from: a tensor, or its difference to a history.
+/// Where numbers come from: a tensor, or its difference to a history, with the largest magnitude of
+/// the tensor found on the way (doubled bits, without the sign).
 struct Plain {
   const float* x;
   LH_AVX512_INLINE __m512 load(std::size_t i) const { return _mm512_loadu_ps(x + i); }
@@ -138,8 +29,11 @@ struct Plain {
 struct Difference {
   const float* x;
   const std::uint16_t* history;
-  LH_AVX512_INLINE __m512 load(std::size_t i) const {
-    return _mm512_sub_ps(_mm512_loadu_ps(x + i), from_bf16(history + i));
+  __m512i largest;
+  LH_AVX512_INLINE __m512 load(std::size_t i) {
+    const __m512i bits = load_bits(x + i);
+    largest = _mm512_max_epu32(largest, _mm512_add_epi32(bits, bits));
+    return _mm512_sub_ps(_mm512_castsi512_ps(bits), from_bf16(history + i));
   }
 };
 
@@ -154,7 +48,7 @@ LH_AVX512_INLINE __m512i order_key(__m512 x) {
 
 /// Largest key of each lane over a block.
 template <CodecGrid kGrid, class Source>
-LH_AVX512_INLINE __m512i block_keys(const Source& x, std::size_t i) {
+LH_AVX512_INLINE __m512i block_keys(Source& x, std::size_t i) {
   __m512i a = order_key<kGrid>(x.load(i));
   __m512i b = order_key<kGrid>(x.load(i + kLanes));
   if constexpr (kGrid.block == 64) {
@@ -165,7 +59,7 @@ LH_AVX512_INLINE __m512i block_keys(const Source& x, std::size_t i) {
 }
 /// Four blocks' lanes reduced to [block 0, 1, 2, 3], once for each 128 bits.
 template <CodecGrid kGrid, class Source>
-LH_AVX512_INLINE __m512i reduce_four(const Source& x, std::size_t i) {
+LH_AVX512_INLINE __m512i reduce_four(Source& x, std::size_t i) {
   const __m512i k0 = block_keys<kGrid>(x, i), k1 = block_keys<kGrid>(x, i + kGrid.block);
   const __m512i k2 = block_keys<kGrid>(x, i + 2 * kGrid.block);
   const __m512i k3 = block_keys<kGrid>(x, i + 3 * kGrid.block);
@@ -180,7 +74,7 @@ LH_AVX512_INLINE __m512i max_of_quarters(__m512i a, __m512i b) {
 
 /// Of whole groups.
 template <CodecGrid kGrid, class Source>
-LH_AVX512_INLINE DifferenceDone scale_groups(const Source& x, std::size_t n, Rounding rounding,
+LH_AVX512_INLINE DifferenceDone scale_groups(Source& x, std::size_t n, Rounding rounding,
                                              std::byte* plane) {
   constexpr std::size_t kQuarter = 4 * kGrid.block;
   const bool is_nearest = rounding == Rounding::kNearest;
@@ -206,19 +100,24 @@ LH_AVX512_INLINE DifferenceDone scale_groups(const Source& x, std::size_t n, Rou
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + 2 * (i / kGrid.block)),
                         _mm512_cvtepi32_epi16(scale));
   }
-  return {i, _mm512_reduce_max_epu32(largest)};
+  return {.elements = i, .largest = _mm512_reduce_max_epu32(largest)};
 }
 
 template <CodecGrid kGrid>
 LH_AVX512 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding, std::byte* plane) {
-  const auto [i, largest] = scale_groups<kGrid>(Plain{x}, n, rounding, plane);
-  return std::max(largest,
-                  reference<kGrid>().scales(x + i, n - i, rounding, plane + 2 * (i / kGrid.block)));
+  Plain source{x};
+  const DifferenceDone done = scale_groups<kGrid>(source, n, rounding, plane);
+  const std::size_t i = done.elements;
+  return std::max(done.largest, reference_of<kGrid>().scales(x + i, n - i, rounding,
+                                                             plane + 2 * (i / kGrid.block)));
 }
 template <CodecGrid kGrid>
 LH_AVX512 DifferenceDone difference_scales(const float* x, const std::uint16_t* history,
                                            std::size_t n, Rounding rounding, std::byte* plane) {
-  return scale_groups<kGrid>(Difference{x, history}, n, rounding, plane);
+  Difference source{x, history, _mm512_setzero_si512()};
+  DifferenceDone done = scale_groups<kGrid>(source, n, rounding, plane);
+  done.source_largest = _mm512_reduce_max_epu32(source.largest) >> 1;
+  return done;
 }
 
 // ---- codes
@@ -227,6 +126,18 @@ LH_AVX512 DifferenceDone difference_scales(const float* x, const std::uint16_t* 
 /// is element 16 p + 4 k.
 LH_AVX512_INLINE __m512i narrowed(__m512i a, __m512i b, __m512i c, __m512i d) {
   return _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+}
+/// As packs_epi32, of the upper halves of the lanes.
+LH_AVX512_INLINE __m512i upper_halves(__m512i a, __m512i b) {
+  alignas(64) static constexpr auto kPlaces = [] {
+    std::array<std::uint16_t, 32> places{};
+    for (std::size_t i = 0; i < 32; ++i) {
+      const std::size_t lane = i / 8 * 4 + i % 4;
+      places[i] = static_cast<std::uint16_t>(2 * lane + 1 + (i % 8 < 4 ? 0 : 32));
+    }
+    return places;
+  }();
+  return _mm512_permutex2var_epi16(a, _mm512_load_si512(kPlaces.data()), b);
 }
 /// The place of element 4 t in `narrowed`, in dwords.
 constexpr int narrowed_place(int t) {
@@ -245,13 +156,19 @@ struct Stochastic {
 LH_AVX512_INLINE __m512i nearest_codes(const float* x, __m512 inverse) {
   return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), inverse));
 }
+/// Codes of 16 elements in the upper halves of the lanes. A product exceeds the codes times 2^16 by
+/// at most 3 x 2^-24 of itself, less than half up to codes of 6 bits, so that only Q8 needs a limit
+/// at the lower end, and at the upper end where the grid ends early as well.
 template <CodecGrid kGrid>
 LH_AVX512_INLINE __m512i stochastic_codes(const float* x, __m512 inverse, __m512i noise) {
-  const __m512i least = _mm512_set1_epi32(-kGrid.largest * 65536);
-  const __m512i most = _mm512_set1_epi32(kGrid.code_max() * 65536);
-  const __m512i exact = nearest_codes(x, inverse);
-  const __m512i limited = _mm512_min_epi32(_mm512_max_epi32(exact, least), most);
-  return _mm512_srai_epi32(_mm512_add_epi32(limited, noise), 16);
+  __m512i exact = nearest_codes(x, inverse);
+  if constexpr (kGrid.bits == 8) {
+    exact = _mm512_max_epi32(exact, _mm512_set1_epi32(-kGrid.largest * 65536));
+  }
+  if constexpr (kGrid.bits == 8 || kGrid.has_signed_scale) {
+    exact = _mm512_min_epi32(exact, _mm512_set1_epi32(kGrid.code_max() * 65536));
+  }
+  return _mm512_add_epi32(exact, noise);
 }
 /// noise_word of 16 counters.
 LH_AVX512_INLINE __m512i noise_words(const NoiseKey& key, std::uint32_t counter) {
@@ -286,10 +203,11 @@ LH_AVX512_INLINE __m512i codes_of_64(const float* x, const float* inverses,
   const __m512i half = _mm512_set1_epi32(0xffff);
   const __m512i first = noise_words(rounding.key, static_cast<std::uint32_t>(element / 2));
   const __m512i second = noise_words(rounding.key, static_cast<std::uint32_t>(element / 2 + 16));
-  return narrowed(stochastic_codes<kGrid>(x, low, _mm512_and_si512(first, half)),
-                  stochastic_codes<kGrid>(x + kLanes, low, _mm512_srli_epi32(first, 16)),
-                  stochastic_codes<kGrid>(x + 2 * kLanes, high, _mm512_and_si512(second, half)),
-                  stochastic_codes<kGrid>(x + 3 * kLanes, high, _mm512_srli_epi32(second, 16)));
+  const __m512i a = stochastic_codes<kGrid>(x, low, _mm512_and_si512(first, half));
+  const __m512i b = stochastic_codes<kGrid>(x + kLanes, low, _mm512_srli_epi32(first, 16));
+  const __m512i c = stochastic_codes<kGrid>(x + 2 * kLanes, high, _mm512_and_si512(second, half));
+  const __m512i d = stochastic_codes<kGrid>(x + 3 * kLanes, high, _mm512_srli_epi32(second, 16));
+  return _mm512_packs_epi16(upper_halves(a, b), upper_halves(c, d));
 }
 
 /// Dwords of two narrowed registers: the elements 0..15 of each of the four units of 32, or with
@@ -412,16 +330,16 @@ LH_AVX512_INLINE std::size_t encode_groups(const float* x, std::size_t n, const 
 template <CodecGrid kGrid>
 LH_AVX512 void encode(const float* x, std::size_t n, const std::byte* plane, std::byte* codes) {
   const std::size_t i = encode_groups<kGrid>(x, n, plane, Nearest{}, 0, codes);
-  reference<kGrid>().encode(x + i, n - i, plane + 2 * (i / kGrid.block),
-                            codes + i * kGrid.bits / 8);
+  reference_of<kGrid>().encode(x + i, n - i, plane + 2 * (i / kGrid.block),
+                               codes + i * kGrid.bits / 8);
 }
 
 template <CodecGrid kGrid>
 LH_AVX512 void encode_stochastic(const float* x, std::size_t n, const std::byte* plane,
                                  const NoiseKey& key, std::size_t first, std::byte* codes) {
   const std::size_t i = encode_groups<kGrid>(x, n, plane, Stochastic{key}, first, codes);
-  reference<kGrid>().encode_stochastic(x + i, n - i, plane + 2 * (i / kGrid.block), key, first + i,
-                                       codes + i * kGrid.bits / 8);
+  reference_of<kGrid>().encode_stochastic(x + i, n - i, plane + 2 * (i / kGrid.block), key,
+                                          first + i, codes + i * kGrid.bits / 8);
 }
 
 // ---- values
@@ -532,120 +450,12 @@ LH_AVX512 bool decode(const std::byte* plane, const std::byte* codes, std::size_
       }
     }
   }
-  const bool rest = reference<kGrid>().decode(plane + 2 * (i / kGrid.block),
-                                              codes + i * kGrid.bits / 8, n - i, x + i);
+  const bool rest = reference_of<kGrid>().decode(plane + 2 * (i / kGrid.block),
+                                                 codes + i * kGrid.bits / 8, n - i, x + i);
   return rest && found == 0;
 }
 
-// ---- rotation and history
-
-/// One level of the transform inside a register: `swapped` has each lane's partner, `minus` the
-/// sign bit where the partner is subtracted from. (a + b, a - b) is (a + b, a + -b) to the bit.
-LH_AVX512_INLINE __m512 butterfly(__m512 x, __m512 swapped, __mmask16 minus) {
-  const __m512i bits = _mm512_castps_si512(x);
-  const __m512i flipped =
-      _mm512_mask_xor_epi32(bits, minus, bits, _mm512_set1_epi32(static_cast<int>(0x80000000u)));
-  return _mm512_add_ps(swapped, _mm512_castsi512_ps(flipped));
-}
-LH_AVX512_INLINE __m512 transformed_16(__m512 x) {
-  x = butterfly(x, _mm512_permute_ps(x, 0xb1), 0xaaaa);
-  x = butterfly(x, _mm512_permute_ps(x, 0x4e), 0xcccc);
-  x = butterfly(x, _mm512_shuffle_f32x4(x, x, 0xb1), 0xf0f0);
-  return butterfly(x, _mm512_shuffle_f32x4(x, x, 0x4e), 0xff00);
-}
-struct Rotated {
-  __m512 parts[4];
-};
-LH_AVX512_INLINE void transform(Rotated& y) {
-  __m512* part = y.parts;
-  for (int p = 0; p < 4; ++p) part[p] = transformed_16(part[p]);
-  const __m512 a = _mm512_add_ps(part[0], part[1]), b = _mm512_sub_ps(part[0], part[1]);
-  const __m512 c = _mm512_add_ps(part[2], part[3]), d = _mm512_sub_ps(part[2], part[3]);
-  const __m512 eighth = _mm512_set1_ps(0.125f);
-  part[0] = _mm512_mul_ps(_mm512_add_ps(a, c), eighth);
-  part[1] = _mm512_mul_ps(_mm512_add_ps(b, d), eighth);
-  part[2] = _mm512_mul_ps(_mm512_sub_ps(a, c), eighth);
-  part[3] = _mm512_mul_ps(_mm512_sub_ps(b, d), eighth);
-}
-LH_AVX512_INLINE __m512 with_signs(__m512 x, std::uint64_t signs, int part) {
-  const __m512i bits = _mm512_castps_si512(x);
-  return _mm512_castsi512_ps(
-      _mm512_mask_xor_epi32(bits, static_cast<__mmask16>(signs >> (16 * part)), bits,
-                            _mm512_set1_epi32(static_cast<int>(0x80000000u))));
-}
-
-LH_AVX512 void rotate(const float* x, std::size_t n, std::uint64_t signs, float* y) {
-  std::size_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    Rotated block;
-    for (int p = 0; p < 4; ++p) {
-      block.parts[p] = with_signs(_mm512_loadu_ps(x + i + 16 * p), signs, p);
-    }
-    transform(block);
-    for (int p = 0; p < 4; ++p) _mm512_storeu_ps(y + i + 16 * p, block.parts[p]);
-  }
-  reference_kernels().rotate(x + i, n - i, signs, y + i);
-}
-
-LH_AVX512 void rotate_back(const float* y, std::size_t n, std::uint64_t signs, float* x) {
-  std::size_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    Rotated block;
-    for (int p = 0; p < 4; ++p) block.parts[p] = _mm512_loadu_ps(y + i + 16 * p);
-    transform(block);
-    for (int p = 0; p < 4; ++p) {
-      _mm512_storeu_ps(x + i + 16 * p, with_signs(block.parts[p], signs, p));
-    }
-  }
-  reference_kernels().rotate_back(y + i, n - i, signs, x + i);
-}
-
-/// The sum rounded to bf16, as fp32: to nearest even, what has no normal exponent to +0.
-LH_AVX512_INLINE __m512i rounded_sum(__m512 history, __m512 y) {
-  const __m512i sum = _mm512_castps_si512(_mm512_add_ps(history, y));
-  const __mmask16 is_normal = _mm512_test_epi32_mask(sum, _mm512_set1_epi32(0x7f800000));
-  const __mmask16 is_odd = _mm512_test_epi32_mask(sum, _mm512_set1_epi32(0x00010000));
-  const __m512i below = _mm512_add_epi32(sum, _mm512_set1_epi32(0x7fff));
-  const __m512i carried = _mm512_mask_sub_epi32(below, is_odd, below, _mm512_set1_epi32(-1));
-  return _mm512_maskz_and_epi32(is_normal, carried,
-                                _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
-}
-/// The upper halves of 32 lanes.
-LH_AVX512_INLINE __m512i odd_halves(__m512i low, __m512i high) {
-  alignas(64) static constexpr auto kOdd = [] {
-    std::array<std::uint16_t, 32> places{};
-    for (std::size_t i = 0; i < 32; ++i) places[i] = static_cast<std::uint16_t>(2 * i + 1);
-    return places;
-  }();
-  return _mm512_permutex2var_epi16(low, _mm512_load_si512(kOdd.data()), high);
-}
-
-LH_AVX512 void subtract_history(const float* x, const std::uint16_t* history, std::size_t n,
-                                float* d) {
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    _mm512_storeu_ps(d + i, _mm512_sub_ps(_mm512_loadu_ps(x + i), from_bf16(history + i)));
-  }
-  reference_kernels().subtract_history(x + i, history + i, n - i, d + i);
-}
-
-LH_AVX512 std::uint32_t add_history(float* y, std::size_t n, std::uint16_t* history) {
-  __m512i largest = _mm512_setzero_si512();
-  std::size_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m512i low = rounded_sum(from_bf16(history + i), _mm512_loadu_ps(y + i));
-    const __m512i high =
-        rounded_sum(from_bf16(history + i + kLanes), _mm512_loadu_ps(y + i + kLanes));
-    _mm512_storeu_si512(y + i, low);
-    _mm512_storeu_si512(y + i + kLanes, high);
-    const __m512i halves = odd_halves(low, high);
-    _mm512_storeu_si512(history + i, halves);
-    const __m512i magnitudes = _mm512_and_si512(halves, _mm512_set1_epi16(0x7fff));
-    largest = _mm512_max_epu16(largest, magnitudes);
-  }
-  return std::max(largest_half(largest),
-                  reference_kernels().add_history(y + i, n - i, history + i));
-}
+// ---- differences to a history
 
 /// Codes of 16 elements; `sum` becomes what the history makes of them.
 template <CodecGrid kGrid>
@@ -711,29 +521,15 @@ struct Maker {
   }
 };
 
-bool has_instructions() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-
 }  // namespace
 
 const CodecKernels* avx512_kernels() {
-  static constexpr CodecKernels kernels{
-      .name = "avx512",
-      .magnitude_fp32 = magnitude_fp32,
-      .magnitude_16 = magnitude_16,
-      .bf16_encode = bf16_encode,
-      .f16_encode = f16_encode,
-      .bf16_decode = bf16_decode,
-      .f16_decode = f16_decode,
-      .rotate = rotate,
-      .rotate_back = rotate_back,
-      .subtract_history = subtract_history,
-      .add_history = add_history,
-      .blocks = block_kernels(Maker{}),
-  };
-  static const bool is_here = has_instructions();
+  static const CodecKernels kernels = [] {
+    CodecKernels all = avx512_float_kernels();
+    all.blocks = block_kernels(Maker{});
+    return all;
+  }();
+  static const bool is_here = has_avx512();
   return is_here ? &kernels : nullptr;
 }
 

@@ -128,7 +128,8 @@ class TensorEncoder {
   HistorySpan history_;
   std::span<std::byte> frame_;
   const CodecKernels* kernels_ = nullptr;
-  std::uint32_t magnitude_ = 0;  // largest seen by scan
+  std::uint32_t magnitude_ = 0;         // largest seen by scan, of what is quantised
+  std::uint32_t source_magnitude_ = 0;  // of x, where a history takes it up
   std::uint32_t codes_crc_ = 0;
   std::uint32_t history_crc_ = 0;
   std::size_t encoded_ = 0;  // elements

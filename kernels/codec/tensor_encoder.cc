@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "kernels/codec/codec_pieces.h"
@@ -22,6 +23,11 @@ std::uint32_t infinity_of(Precision type) {
 const float* floats(const std::byte* at) {
   return reinterpret_cast<const float*>(at);
 }
+
+/// Of numbers below 2^125 a history stays finite: a code is off by at most half of the largest
+/// difference, so |m'| <= 2^125 + (2^125 + |m|) / 2, which |m| <= 3 x 2^125 satisfies; and the
+/// difference stays below 2^127.
+constexpr std::uint32_t kHistorySourceLimit = std::bit_cast<std::uint32_t>(0x1p125f);
 
 }  // namespace
 
@@ -167,10 +173,16 @@ void TensorEncoder::scan_all() {
                                                          asked_.rounding, scales_at(0));
     first = done.elements;
     magnitude_ = done.largest;
+    source_magnitude_ = done.source_largest;
   }
+  const bool is_remembered = asked_.history && asked_.history->kind <= HistoryKind::kDelta;
   alignas(64) float room[kStage];
   for (; first < n; first += kStage) {
     const std::size_t count = std::min(n - first, kStage);
+    if (is_remembered) {
+      const std::uint32_t largest = kernels_->magnitude_fp32(floats(source_) + first, count);
+      source_magnitude_ = std::max(source_magnitude_, largest);
+    }
     scan(first, count, staged(first, count, room));
   }
 }
@@ -178,7 +190,8 @@ void TensorEncoder::scan_all() {
 /// Whether everything scanned so far can be written in the codec at hand.
 bool TensorEncoder::is_packable() const {
   const bool is_finite = magnitude_ < infinity_of(header_.source);
-  return magnitude_ < traits_->magnitude_limit && (is_finite || !header_.history);
+  return magnitude_ < traits_->magnitude_limit && (is_finite || !header_.history) &&
+         source_magnitude_ < kHistorySourceLimit;
 }
 
 /// Codes of the next elements.

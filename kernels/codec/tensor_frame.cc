@@ -117,6 +117,10 @@ Result<void> read_flags(std::span<const std::byte> frame, TensorHeader& header) 
     return failed(
         fmt::format("tensor frame of {}, yet rounded stochastically", name_of(header.codec)));
   }
+  if (has_history && header.source != Precision::kFp32) {
+    return failed(fmt::format("tensor frame of {} with a history, which is for fp32",
+                              name_of(header.source)));
+  }
   const auto extension = get<std::uint32_t>(frame, kExtensionAt);
   if (extension != (has_history ? kHistoryExtensionBytes : 0)) {
     return failed(

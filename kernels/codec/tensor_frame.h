@@ -79,10 +79,11 @@
 // payload's CRC.
 //
 // NaN and Inf are never packed: such a tensor travels as RAW with flags 0 and 1, and so does, with
-// flag 1 alone, one whose finite values the codec cannot hold (kernels: magnitude_limit). With a
-// history there is no RAW: it is a frame of 0 elements with these flags, which decodes to NaN
-// everywhere and leaves the history as it was; and one of 0 elements without flags is a slot of
-// padding and decodes to zeros. Any other frame decodes to finite values or not at all.
+// flag 1 alone, one whose finite values the codec cannot hold (codec_traits.h: magnitude_limit) or,
+// where a history takes them up, that reach 2^125. With a history there is no RAW: it is a frame of
+// 0 elements with these flags, which decodes to NaN everywhere and leaves the history as it was;
+// and one of 0 elements without flags is a slot of padding and decodes to zeros. Any other frame
+// decodes to finite values or not at all.
 //
 // Everything here is a value or a pure function; any thread may call it.
 #pragma once

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -274,6 +276,38 @@ TEST_F(AqBoundaryTest, answer_that_is_not_the_senders_history_is_refused) {
   EXPECT_TRUE(reader.missing().empty());
   EXPECT_FALSE(reader.repair(0, *own));
   expect_equal_ends();
+}
+
+TEST(AqPieces, long_messages_become_final_piece_by_piece_over_several_frames) {
+  // Three sequences of 100,000 elements, pieces of 2^17: they end within the second and the third.
+  AqOptions options{.codec = Codec::kAqInt3, .elements = 100'000};
+  AqEnd sender(options, kReceiverCell);
+  AqEnd receiver(options, kSenderCell);
+  Rng rng("long", 1);
+  std::vector<float> x(3 * options.elements);
+  for (std::uint32_t step = 0; step < 3; ++step) {
+    for (float& value : x) value = static_cast<float>(rng.uniform()) - 0.5f;
+    AqMessage message{.step = step, .samples = {5, 6, 7}};
+    encode(sender, x, message);
+    const auto whole = decode(receiver, message, x.size(), rng, nullptr);
+    ASSERT_TRUE(whole) << whole.error().text();
+    // The receiver's numbers are the sender's histories.
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto values = sender.store().values(*sender.store().find(5 + i));
+      const auto y = std::span(*whole).subspan(i * options.elements, options.elements);
+      EXPECT_TRUE(std::ranges::equal(values, y, [](std::uint16_t m, float value) {
+        return std::bit_cast<float>(std::uint32_t{m} << 16) == value;
+      }));
+    }
+  }
+  // 300,000 elements in pieces of 131,072: three calls, and not one.
+  AqMessage message{.step = 3, .samples = {5, 6, 7}};
+  message.bytes.resize(sender.wire_bytes_max(x.size()));
+  const auto size = sender.writer().begin(message.named(kReceiverCell), x, message.bytes);
+  ASSERT_TRUE(size);
+  int calls = 0;
+  for (std::size_t ready = 0; ready < *size; ++calls) ready = sender.writer().advance().value();
+  EXPECT_EQ(calls, 3);
 }
 
 // ---- room

@@ -121,7 +121,7 @@ TEST_F(HistoryFiles, file_that_is_none_of_histories_is_an_error) {
   EXPECT_FALSE(read(again));
   write();
   storage_.put("/run/checkpoint/" + kName,
-               storage_.bytes("/run/checkpoint/" + kName).substr(0, 2000));
+               storage_.bytes("/run/checkpoint/" + kName).substr(0, 1000));
   EXPECT_FALSE(read(again));
   EXPECT_EQ(again.size(), 0u);
 }

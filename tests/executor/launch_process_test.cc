@@ -76,7 +76,7 @@ class UvHost : public testing::Test {
 TEST_F(UvHost, tells_lines_status_and_the_last_line_of_the_log) {
   const auto child = shell(
       "echo one; printf 'two\\n\\nno end'; echo first "
-      ">&2; echo 'it broke\n' >&2; exit 7",
+      ">&2; echo 'it broke\n  hint: mend it\n' >&2; exit 7",
       {.log = log});
   const ProcessExit exit = exit_of(*child);
   EXPECT_EQ(exit.status, 7);

@@ -29,10 +29,7 @@ struct Outcome {
 Outcome outcome_of(const RunOptions& options) {
   MemorySequences train(learnable_tokens(options.train_tokens, 1), 8);
   MemorySequences validation(learnable_tokens(8 * 8 + 1, 2), 8);
-  RunOptions in_text = options;
-  in_text.gradients = Codec::kNone;
-  RunSpec spec = spec_of(in_text, train.identity(), validation.identity());
-  spec.job.gradients = options.gradients;
+  const RunSpec spec = spec_of(options, train.identity(), validation.identity());
   Disks disks;
   SimRun run(options, spec, train, validation, disks);
   EXPECT_TRUE(run.run_until_ended()) << "the run does not end";

@@ -140,5 +140,28 @@ TEST(RunHistories, a_run_resumed_with_them_equals_the_uninterrupted_one_bit_for_
   }
 }
 
+// The worker of the second stage dies after step 27. The checkpoint of step 20 has the histories of
+// that moment on both disks, so the steps from there on are what they were.
+TEST(RunHistories, a_killed_run_goes_on_from_its_checkpoint_with_the_same_bits) {
+  RunOptions options = aq("memory: 1 MiB, checkpoint: true");
+  options.checkpoint_every = 20;
+  World uninterrupted(options);
+  const RunOutcome whole = uninterrupted.run(uninterrupted.spec());
+  World world(options);
+  {
+    const RunSpec spec = world.spec();
+    SimRun run(options, spec, world.train, world.validation, world.disks);
+    run.on_committed = [&](const JournalEntry& entry) {
+      if (entry.step == 27) run.loop.post([&run] { run.kill(2); });
+    };
+    ASSERT_TRUE(run.run_until_ended());
+    EXPECT_FALSE(run.ending->ending.clean());
+  }
+  const RunSpec rest = world.resumed();
+  ASSERT_EQ(rest.first_step, 20u);
+  const RunOutcome second = world.run(rest);
+  EXPECT_EQ(second.losses, std::vector<double>(whole.losses.begin() + 20, whole.losses.end()));
+}
+
 }  // namespace
 }  // namespace longhaul

@@ -188,22 +188,19 @@ TEST(RunCodecs, a_resumed_run_begins_without_residuals_and_ends_near_the_undistu
   const RunOptions options = {.layers = {2},
                               .micro_batches = {4, 4},
                               .width = 64,
+                              .gradients = Codec::kInt4,
                               .steps = 100,
                               .train_tokens = 8 * 8 * 100 + 1};
-  const auto in_four_bits = [](RunSpec spec) {
-    spec.job.gradients = Codec::kInt4;
-    return spec;
-  };
   const auto mean = [](std::span<const double> losses) {
     return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
   };
   World uninterrupted(options);
-  const RunOutcome whole = uninterrupted.run(options, in_four_bits(uninterrupted.spec()));
+  const RunOutcome whole = uninterrupted.run(options, uninterrupted.spec());
   const std::span<const double> second_half = std::span(whole.losses).last(50);
 
   World world(options);
-  world.run(options, in_four_bits(world.spec()), 50);
-  const RunOutcome second = world.run(options, in_four_bits(world.resumed(options, 2)));
+  world.run(options, world.spec(), 50);
+  const RunOutcome second = world.run(options, world.resumed(options, 2));
   ASSERT_EQ(second.losses.size(), 50u);
   EXPECT_EQ(second.losses[0], second_half[0]);  // the weights are the same
   EXPECT_NE(second.losses[1], second_half[1]);  // what 4 bits took from step 49 is lost

@@ -36,6 +36,12 @@ void check_spec(std::string_view text) {
     return;
   }
   LH_CHECK(build_graph(make_schedule(spec->plan, spec->job)), "no stage waits for ever");
+  for (int pipeline = 0; pipeline < spec->plan.pipelines(); ++pipeline) {
+    for (const BoundaryHistory& boundary : histories_of(*spec, pipeline)) {
+      LH_CHECK(0 <= boundary.capacity && boundary.capacity <= boundary.samples,
+               "no more histories than samples");
+    }
+  }
   LH_CHECK(coordinator_config(*spec).stages.size() == spec->plan.layers.size(), "a group a stage");
   LH_CHECK(build_graph(make_schedule(validation_plan(*spec), spec->job)), "nor when it validates");
 }

@@ -143,10 +143,17 @@ TEST(TensorFrame, planes_begin_at_multiples_of_64) {
   }
 }
 
-TEST(TensorFrame, every_codec_of_a_job_has_a_frame) {
+TEST(TensorFrame, every_codec_of_a_job_has_a_frame_of_its_bits) {
+  for (const Codec codec : kCodecs) {
+    const CodecGrid& grid = traits_of(tensor_codec(codec)).grid;
+    EXPECT_EQ(grid.block, format_of(codec).block) << name_of(codec);
+    if (grid.block > 0) EXPECT_EQ(grid.bits, format_of(codec).code_bits) << name_of(codec);
+  }
   EXPECT_EQ(tensor_codec(Codec::kNone), TensorCodec::kRaw);
   EXPECT_EQ(tensor_codec(Codec::kBf16), TensorCodec::kBf16);
-  EXPECT_EQ(tensor_codec(Codec::kInt8), TensorCodec::kQ8);
+  EXPECT_EQ(tensor_codec(Codec::kFp16), TensorCodec::kF16);
+  EXPECT_EQ(tensor_codec(Codec::kInt4), TensorCodec::kQ4);
+  EXPECT_EQ(tensor_codec(Codec::kAqInt4), TensorCodec::kQ4);
 }
 
 /// Frames of every codec, short enough to try each of their bits.

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <latch>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -220,6 +221,34 @@ TEST(CpuComputeQueue, completions_run_on_the_owners_thread_and_work_does_not) {
   backend.mailbox->run_until(done);
   EXPECT_TRUE(owner == std::this_thread::get_id());
   EXPECT_TRUE(worker && worker != owner);
+}
+
+// The first stream's work ends only when the second stream's has begun; what waits for an event of
+// the first finds what it has done.
+TEST(CpuComputeQueue, streams_run_side_by_side_and_wait_for_one_another_at_events) {
+  Backend backend = make_backend("cpu");
+  ComputeQueue& queue = *backend.queue;
+  const StreamId first = queue.create_stream();
+  const StreamId second = queue.create_stream();
+  const StreamId third = queue.create_stream();
+  std::latch is_begun(1);
+  int done = 0, found = 0;
+  queue.submit(first, {0, [&]() -> Result<void> {
+                         is_begun.wait();
+                         done = 7;
+                         return {};
+                       }});
+  queue.wait(third, queue.record(first));
+  queue.submit(third, {0, [&]() -> Result<void> {
+                         found = done;
+                         return {};
+                       }});
+  queue.submit(second, {0, [&]() -> Result<void> {
+                          is_begun.count_down();
+                          return {};
+                        }});
+  EXPECT_TRUE(backend.drain(third).has_value());
+  EXPECT_EQ(found, 7);
 }
 
 // Work of 2 s, then 3 s on one stream: done at 2 and 5. A second stream runs beside it: 4 s, done

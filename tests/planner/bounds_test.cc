@@ -199,7 +199,10 @@ Job random_job(Rng& rng, int layers_max, int batch_max) {
   job.gradients = codecs[rng.below(5)];
   job.activations = codecs[rng.below(6)];
   job.activations_auto = rng.chance(0.2);
-  if (has_history(job.activations)) job.history.emplace();
+  if (has_history(job.activations)) {
+    job.history = {
+        .memory = bytes(between(rng, 0, 64)), .disk = bytes(8), .samples = between(rng, 1, 40)};
+  }
   if (rng.chance(0.2)) job.activation_gradients = codecs[rng.below(5)];
   job.model.vocabulary = between(rng, 1, 12);
   return job;

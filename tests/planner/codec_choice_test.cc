@@ -142,6 +142,20 @@ TEST(CodecChoice, a_search_without_room_for_histories_does_without) {
   EXPECT_EQ(found->best.plan.activation_codecs.size(), 2u);
 }
 
+TEST(CodecChoice, a_job_whose_histories_find_no_room_is_told_so) {
+  // A million samples of 8 KiB are more than a device's GiB.
+  Chain chain = chain_with_room(1e6);
+  chain.job.activations_auto = false;
+  chain.job.history->samples = 1'000'000;
+  SearchOptions options;
+  options.limits.stages = 3;
+  const Result<SearchResult> found = search_plan(chain.topology, chain.job, options);
+  ASSERT_FALSE(found);
+  EXPECT_TRUE(found.error().text().contains(
+      "it fits with less `memory` in the job's `compression.history`"))
+      << found.error().text();
+}
+
 TEST(CodecChoice, gradients_go_down_to_the_floor_of_bits) {
   // Two replicas over a slow link, which is all that takes time: int4 (4.5 bits) would take 5 %
   // more of it than hadamard4 (4.25).

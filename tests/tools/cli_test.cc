@@ -167,7 +167,8 @@ TEST(Cli, simulate_does_and_shows_what_the_plan_chooses) {
   const json chosen = parsed(run_longhaul({"simulate", "chosen.yaml", "--json"}, folder.path()));
   EXPECT_EQ(chosen["recompute"], true);
   EXPECT_EQ(chosen["codecs"], json::parse(R"([{"between": ["delft", "riga"],
-                                               "activations": "none"}])"));
+                                               "activations": "none",
+                                               "activation_gradients": "none"}])"));
   ASSERT_EQ(chosen["reductions"].size(), 3u);
   EXPECT_EQ(chosen["reductions"][1],
             json::parse(R"({"stage": 1, "shape": "ring", "shares": [], "codec": "none"})"));
@@ -175,6 +176,36 @@ TEST(Cli, simulate_does_and_shows_what_the_plan_chooses) {
   const json plain = parsed(run_longhaul({"simulate", "plan.yaml", "--json"}, folder.path()));
   EXPECT_GT(chosen["tasklets"][0]["compute_s"].get<double>(),
             1.3 * plain["tasklets"][0]["compute_s"].get<double>());
+}
+
+TEST(Cli, histories_and_the_first_epoch_are_shown) {
+  // Two pipelines from delft to riga; 48 samples are two rows, of which each pipeline has 12 slots.
+  // A sample's 128 x 256 numbers take 64 KiB, so 1 MiB has 16 of the 24.
+  const TemporaryFolder folder;
+  folder.write_samples();
+  folder.write("job.yaml", edited(kJobText, "{activations: bf16}",
+                                  "{activations: aq-int4, history: {memory: 1 MiB, disk: 0 GiB, "
+                                  "first: int8, samples: 48}}"));
+  folder.write("plan.yaml",
+               edited(edited(edited(edited(kPlanText, "[3, 3, 2]", "[4, 4]"),
+                                    "[delft-1/0, delft-1/1, delft-2/0]", "[delft-1/0, big/0]"),
+                             "[big/0, big/1, big/2]", "[delft-1/1, big/1]"),
+                      "[3, 2, 1]", "[2, 1]"));
+  const RunResult shown = run_longhaul({"simulate", "plan.yaml"}, folder.path());
+  EXPECT_TRUE(
+      shown.out.contains("its samples have no history yet and travel as int8\n\n"
+                         "histories at each end of a boundary, 64 KiB a sample\n"
+                         "  boundary      count  samples  kept  memory  disk\n"
+                         "  delft - riga      2       24    16   1 MiB   0 B\n"))
+      << shown.out << shown.err;
+  const json step = parsed(run_longhaul({"simulate", "plan.yaml", "--json"}, folder.path()));
+  EXPECT_GT(step["first_epoch_step_s"].get<double>(), step["step_s"].get<double>());
+  EXPECT_EQ(step["histories"], json::parse(R"([{"between": ["delft", "riga"], "boundaries": 2,
+      "samples": 24, "kept": 16, "bytes_memory": 1048576.0, "bytes_disk": 0.0}])"));
+  const RunResult refused = run_longhaul(
+      {"simulate", "plan.yaml", "--set", "job compression.activations int3"}, folder.path());
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_TRUE(refused.err.contains("3 bits without a history lose 17 %")) << refused.err;
 }
 
 struct Outputs {

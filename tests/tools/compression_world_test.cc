@@ -1,5 +1,7 @@
 // GPT-2 XL made small: what decides a step must be what it was.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -25,7 +27,8 @@ StageShape stage_of(const ModelShape& model, int stage) {
 
 class CompressionWorldFiles : public ::testing::Test {
  protected:
-  CompressionWorldFiles() : folder_(::testing::TempDir() + "compression-world") {
+  CompressionWorldFiles()
+      : folder_(::testing::TempDir() + fmt::format("compression-world-{}", ::getpid())) {
     std::filesystem::create_directories(folder_);
     for (int stage = 0; stage < kXlStages; ++stage) {
       write("stage-" + std::to_string(stage) + ".yaml", small_device_text(v100(), stage));
