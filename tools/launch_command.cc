@@ -494,6 +494,9 @@ class LaunchProcess {
       report_->measured(cell, measured);
       tell_records();
     };
+    context.hooks.histories = [this](int cell, const HistoryVisits& use) {
+      report_->histories(cell, use);
+    };
     context.hooks.recoded = [this](int cell, const Recoded& recoded) {
       say(report_->recoded(cell, recoded, runtime_.loop().now()));
       tell_records();

@@ -59,6 +59,7 @@ void RunMetrics::add(const StepRecord& step) {
   if (step.step_s) step_seconds_.observe(*step.step_s);
   if (step.tokens_per_s) tokens_per_s_ = step.tokens_per_s;
   if (step.parts) parts_ += *step.parts;
+  if (step.histories) histories_ += *step.histories;
   for (const StepRecord::Link& link : step.links) {
     bytes_by_link_[{link.from, link.to}] += link.bytes_sent;
   }
@@ -148,8 +149,21 @@ std::vector<MetricFamily> RunMetrics::traffic() const {
     recoded.samples.push_back(
         {{{"from", pair.first}, {"to", pair.second}}, static_cast<double>(times)});
   }
+  MetricFamily histories = {"longhaul_history_sequences",
+                            kCounter,
+                            "Sequences whose activations have a history, by how they were sent; "
+                            "healed ones are deltas that were asked for again.",
+                            {}};
+  if (histories_.sequences() > 0) {
+    for (const auto& [how, count] :
+         {std::pair("first", histories_.first), std::pair("delta", histories_.deltas),
+          std::pair("whole", histories_.whole), std::pair("healed", histories_.healed)}) {
+      histories.samples.push_back({{{"sent", how}}, static_cast<double>(count)});
+    }
+  }
   return {std::move(links),
           std::move(workers),
+          std::move(histories),
           std::move(recoded),
           {"longhaul_workers", kGauge, "Workers that the plan has.", sample_of(workers_.size())},
           {"longhaul_connected_workers", kGauge, "Workers that are connected.",

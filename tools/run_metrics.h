@@ -63,6 +63,7 @@ class RunMetrics {
   std::optional<double> loss_, validation_loss_, norm_, learning_rate_, tokens_per_s_;
   MetricHistogram step_seconds_;
   StepParts parts_;  // sums
+  HistoryVisits histories_;
   std::map<std::pair<std::string, std::string>, std::uint64_t> bytes_by_link_;
   std::vector<Worker> workers_;  // by cell
   /// Times that tensors of two sites were written otherwise from then on.

@@ -39,6 +39,12 @@ Json json_of(const StepRecord& step) {
   json["reduce"] = part(&StepParts::reduce);
   json["commit"] = part(&StepParts::commit);
   json["update"] = part(&StepParts::update);
+  if (step.histories) {
+    json["histories"] = {{"first", step.histories->first},
+                         {"deltas", step.histories->deltas},
+                         {"whole", step.histories->whole},
+                         {"healed", step.histories->healed}};
+  }
   return json;
 }
 

@@ -17,6 +17,7 @@
 #include "core/units.h"
 #include "executor/checkpoint/manifest.h"
 #include "executor/control/journal.h"
+#include "executor/control/messages.h"
 
 namespace longhaul {
 
@@ -47,6 +48,7 @@ struct StepRecord {
   std::vector<Link> links;
   std::vector<std::uint64_t> bytes_by_cell;  // what each worker sent
   std::optional<StepParts> parts;            // means of the workers that told theirs
+  std::optional<HistoryVisits> histories;    // sums over those whose activations have some
 };
 
 struct ValidationRecord {
@@ -78,7 +80,8 @@ using RunRecord = std::variant<StepRecord, ValidationRecord, CheckpointRecord, C
 
 /// Its line of metrics.jsonl, with the line's end.
 /// {"step","loss","norm","learning_rate","decision","time_s","step_s","tokens_per_s","links":
-/// [{"from","to","bytes_sent","bytes_raw"}],"compute","wait","reduce","commit","update"}: `step`
+/// [{"from","to","bytes_sent","bytes_raw"}],"compute","wait","reduce","commit","update"[,"histories":{"first",
+/// "deltas","whole","healed"}]}: `step`
 /// counts from 0; what is not known or not finite is null. {"step","validation_loss"} and
 /// {"step","checkpoint"} count the steps done. {"step","recoded":{"from","to","tensors","before",
 /// "after","busy","compute"}}: `step` is the last one of before.

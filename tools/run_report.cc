@@ -163,6 +163,14 @@ void RunReport::times(int cell, const Times& times) {
   times_[cell] = times;
 }
 
+void RunReport::histories(int cell, const HistoryVisits& use) {
+  const auto found = open_.find(use.step);
+  if (cell < 0 || cell >= cells_ || found == open_.end()) return;
+  if (!found->second.histories) found->second.histories.emplace();
+  *found->second.histories += use;
+  histories_ += use;
+}
+
 std::string RunReport::recoded(int cell, const Recoded& recoded, Seconds now) {
   if (cell < 0 || cell >= cells_ || recoded.peer <= kCoordinatorRank || recoded.peer > cells_) {
     return "";
@@ -218,6 +226,7 @@ StepRecord RunReport::record_of(const Step& step) const {
                             static_cast<std::uint64_t>(traffic.raw)});
   }
   record.bytes_by_cell = step.sent;
+  record.histories = step.histories;
   record.parts = step.mean_parts();
   return record;
 }
@@ -417,6 +426,21 @@ std::string RunReport::link_table() const {
   return what + ", a step (from = to: inside a site)\n" + aligned(rows);
 }
 
+std::string RunReport::history_line() const {
+  const std::uint64_t all = histories_.sequences();
+  if (all == 0) return "";
+  const auto share = [all](std::uint64_t part) {
+    return 100 * static_cast<double>(part) / static_cast<double>(all);
+  };
+  std::string out = fmt::format("activations: {:.1f} % of {} sequences as differences to a history",
+                                share(histories_.deltas), all);
+  if (histories_.whole > 0) {
+    out += fmt::format(", {:.1f} % whole for want of room", share(histories_.whole));
+  }
+  if (histories_.healed > 0) out += fmt::format(", {} asked for again", histories_.healed);
+  return out + "\n";
+}
+
 std::string RunReport::loss_lines() const {
   std::string out;
   if (first_) {
@@ -440,7 +464,7 @@ std::string RunReport::final_table(std::optional<double> late_fraction) const {
     out += fmt::format(", measured {} (median of {})", format_duration(Seconds(*measured)), count);
     if (predicted > 0) out += fmt::format(", ratio {:.3f}", *measured / predicted);
   }
-  out += "\n" + stage_table() + link_table() + loss_lines();
+  out += "\n" + stage_table() + link_table() + history_line() + loss_lines();
   if (measured) {
     out += fmt::format("{} tokens/s{}\n", count_text(in_.spec.job.tokens_per_step() / *measured),
                        in_.spec.emulation ? " in emulated time" : "");

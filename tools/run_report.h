@@ -57,6 +57,7 @@ class RunReport {
   void kept(const CheckpointId& checkpoint, Seconds now);
   void measured(int cell, const Measured& measured);
   void times(int cell, const Times& times);
+  void histories(int cell, const HistoryVisits& use);
   /// A sentence about it; empty when the worker makes no sense.
   std::string recoded(int cell, const Recoded& recoded, Seconds now);
   /// What has not come by now will not.
@@ -105,6 +106,7 @@ class RunReport {
     std::vector<std::optional<Parts>> parts;  // by cell; none: not told, or no finite times
     std::vector<bool> has_told;               // by cell
     std::vector<std::uint64_t> sent;          // by cell, bytes
+    std::optional<HistoryVisits> histories;   // of all cells that have some
     Links links;
 
     bool is_complete() const;
@@ -131,6 +133,7 @@ class RunReport {
   Parts predicted_parts(int stage) const;
   std::string stage_table() const;
   std::string link_table() const;
+  std::string history_line() const;
   std::string loss_lines() const;
 
   const RunReportInputs in_;
@@ -148,8 +151,9 @@ class RunReport {
   std::optional<double> validation_loss_;
   std::map<int, Times> times_;  // by cell
 
-  Links links_;          // of the whole run
-  Links typical_links_;  // of the typical steps of which all workers told
+  Links links_;              // of the whole run
+  HistoryVisits histories_;  // likewise
+  Links typical_links_;      // of the typical steps of which all workers told
   std::uint64_t typical_complete_ = 0;
   struct StageSum {
     Parts parts;

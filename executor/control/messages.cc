@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view kVersion = "LHC1";
 constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kRankMax = std::numeric_limits<int>::max();
+constexpr std::uint64_t kSequencesMax = std::uint64_t{1} << 40;  // of a step
 // `-0x1.fffffffffffffp-1022` and a comma.
 static_assert(kStageTensorsMax * 25 + 256 <= kMaxControlPayload, "a whole stage fits a message");
 static_assert(kReasonBytesMax + 64 <= kMaxControlPayload);
@@ -93,6 +94,10 @@ struct Writer {
                           exact_text(m.spans[i].second));
     }
     return text;
+  }
+  std::string operator()(const HistoryVisits& m) const {
+    return fmt::format("histories step={} first={} deltas={} whole={} healed={}", m.step, m.first,
+                       m.deltas, m.whole, m.healed);
   }
   std::string operator()(const Recoded& m) const {
     return fmt::format("recoded step={} peer={} tensors={} from={} to={} busy={} compute={}",
@@ -338,6 +343,16 @@ Measured read_measured(Fields& at) {
   return m;
 }
 
+HistoryVisits read_history_use(Fields& at) {
+  HistoryVisits m;
+  m.step = at.whole("step", kControlStepMax);
+  m.first = at.whole("first", kSequencesMax);
+  m.deltas = at.whole("deltas", kSequencesMax);
+  m.whole = at.whole("whole", kSequencesMax);
+  m.healed = at.whole("healed", kSequencesMax);
+  return m;
+}
+
 Recoded read_recoded(Fields& at) {
   Recoded m;
   m.step = at.whole("step", kControlStepMax);
@@ -398,6 +413,7 @@ Result<ControlMessage> parse_control(std::string_view text) {
     return at.finish(
         Times{at.whole("step", kControlStepMax), at.whole("origin", kAny), at.spans()});
   }
+  if (kind == "histories") return at.finish(read_history_use(at));
   if (kind == "recoded") return at.finish(read_recoded(at));
   return failed(fmt::format("`{}` is no kind of control message", quoted(kind)));
 }

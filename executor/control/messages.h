@@ -16,6 +16,7 @@
 //   LHC1 measured step=7 origin=... start=0x1p+2 compute=... wait=... reduce=... commit=...
 //     update=... sent=PEER:BYTES:RAW,...
 //   LHC1 times step=7 origin=... spans=0x1p+2:0x1.2p+2,...
+//   LHC1 histories step=7 first=0 deltas=30 whole=2 healed=1
 //   LHC1 recoded step=7 peer=2 tensors=activations from=int8 to=int4 busy=0x1p+0 compute=0x1p-1
 //
 // One space between fields, in any order; `reason` comes last and takes the rest of the line,
@@ -137,6 +138,24 @@ struct Times {
   std::vector<std::pair<double, double>> spans;  // s since the origin, by instruction
 };
 
+/// How the sequences of a step left a worker whose activations have histories (executor/history).
+/// Told before Measured.
+struct HistoryVisits {
+  std::uint64_t step = 0;
+  std::uint64_t first = 0;   // whole, and remembered
+  std::uint64_t deltas = 0;  // as differences to what both ends remember
+  std::uint64_t whole = 0;   // for want of room
+  std::uint64_t healed = 0;  // of the differences: the receiver had lost what they were to
+  HistoryVisits& operator+=(const HistoryVisits& other) {
+    first += other.first;
+    deltas += other.deltas;
+    whole += other.whole;
+    healed += other.healed;
+    return *this;
+  }
+  std::uint64_t sequences() const { return first + deltas + whole; }
+};
+
 /// What a worker sends to a neighbour is written otherwise from the next step on, because its link
 /// is slower or faster than was thought.
 struct Recoded {
@@ -150,7 +169,7 @@ struct Recoded {
 };
 
 using ControlMessage = std::variant<Prepared, Commit, Stop, Stopped, Failed, Ping, Pong, Validated,
-                                    Saved, Kept, Measured, Times, Recoded>;
+                                    Saved, Kept, Measured, Times, HistoryVisits, Recoded>;
 
 /// Bytes of a reason that are not printable ASCII become `?`; reasons longer than kReasonBytesMax
 /// (limits.h) are cut.

@@ -88,6 +88,10 @@ void RunCoordinator::received(int peer, const std::string& text) {
       if (context_.hooks.measured) context_.hooks.measured(cell, *measured);
       return;
     }
+    if (const auto* const use = std::get_if<HistoryVisits>(&*message)) {
+      if (context_.hooks.histories) context_.hooks.histories(cell, *use);
+      return;
+    }
     if (const auto* const recoded = std::get_if<Recoded>(&*message)) {
       if (context_.hooks.recoded) context_.hooks.recoded(cell, *recoded);
       return;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -222,6 +223,21 @@ void StageBoundaries::begin_step(std::uint64_t step) {
         return {};
       },
       [](const Result<void>&) {});
+}
+
+std::optional<HistoryVisits> StageBoundaries::history_use(std::uint64_t step) {
+  const int next = cell_ + 1;
+  if (histories_ == nullptr || !is_neighbour(next) || histories_->store(next) == nullptr) {
+    return std::nullopt;
+  }
+  // The step is over, so nothing counts on the other stream.
+  const HistoryCounts now = histories_->counts(next);
+  const HistoryCounts before = std::exchange(told_, now);
+  return HistoryVisits{.step = step,
+                       .first = now.first - before.first,
+                       .deltas = now.deltas - before.deltas,
+                       .whole = now.full - before.full,
+                       .healed = now.healed - before.healed};
 }
 
 bool StageBoundaries::keeps_histories() const {

@@ -74,6 +74,8 @@ class StageBoundaries {
   /// otherwise from the next step on. `compute` is the stage's own work in it.
   std::vector<Recoded> adapt(std::uint64_t step, const TaskletSchedule& tasklet,
                              const std::vector<InstructionTimes>& times, Seconds compute);
+  /// After a training step: how its sequences left. Nothing where none of them has a history.
+  std::optional<HistoryVisits> history_use(std::uint64_t step);
   /// Whether there are histories that the job wants beside its checkpoints.
   bool keeps_histories() const;
   /// Between steps: writes them into a checkpoint's folder here, and reads what is there of them.
@@ -106,6 +108,7 @@ class StageBoundaries {
   std::vector<Way> ways_;
   std::unique_ptr<BoundaryFormat> format_;
   AqBoundary* histories_ = nullptr;  // the format, where it has some
+  HistoryCounts told_;               // of what leaves, by history_use
 };
 
 }  // namespace longhaul

@@ -177,6 +177,7 @@ TEST(ControlMessages, texts_beside_the_protocol_are_those_of_the_format) {
       {Recoded{7, 2, true, Codec::kInt8, Codec::kAqInt4, 1.5, 1},
        "LHC1 recoded step=7 peer=2 tensors=gradients from=int8 to=aq-int4 busy=0x1.8p+0 "
        "compute=0x1p+0"},
+      {HistoryVisits{7, 1, 30, 2, 4}, "LHC1 histories step=7 first=1 deltas=30 whole=2 healed=4"},
       {Recoded{},
        "LHC1 recoded step=0 peer=0 tensors=activations from=none to=none busy=0x0p+0 "
        "compute=0x0p+0"},

@@ -275,6 +275,7 @@ class SimRun : public SimulatedRun {
   std::vector<std::uint64_t> kept_steps;         // of checkpoints
   std::map<int, Measured> measured;              // of the last step, by cell
   std::vector<std::pair<int, Recoded>> recoded;  // by cell
+  std::vector<HistoryVisits> histories;          // of cell 0, by step
   std::function<void(const JournalEntry&)> on_committed;
 
  private:
@@ -296,6 +297,9 @@ class SimRun : public SimulatedRun {
       outcome.validations.push_back({step, loss});
     };
     world.hooks.kept = [this](const CheckpointManifest& m) { kept_steps.push_back(m.id.step); };
+    world.hooks.histories = [this](int cell, const HistoryVisits& use) {
+      if (cell == 0) histories.push_back(use);
+    };
     world.hooks.recoded = [this](int cell, const Recoded& m) { recoded.push_back({cell, m}); };
     world.hooks.measured = [this](int cell, const Measured& m) { measured[cell] = m; };
     return world;

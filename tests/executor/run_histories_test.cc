@@ -44,6 +44,7 @@ struct World {
     run.collect_weights();
     sent.clear();
     for (const Measured::Sent& to : run.measured[0].sent) sent[to.peer] = to.bytes;
+    histories = run.histories;
     return run.outcome;
   }
   /// Of what a rank's disk has beside the checkpoint of a step.
@@ -55,7 +56,8 @@ struct World {
   RunOptions options;
   MemorySequences train, validation;
   Disks disks;
-  std::map<int, std::uint64_t> sent;  // by cell 0 in the last step, by rank
+  std::map<int, std::uint64_t> sent;     // by cell 0 in the last step, by rank
+  std::vector<HistoryVisits> histories;  // of cell 0, by step
 };
 
 /// Two stages on two sites; 160 sequences, 20 steps an epoch, two epochs and a half.
@@ -80,6 +82,15 @@ TEST(RunHistories, later_epochs_send_deltas_and_learn_as_an_exact_run_does) {
   const RunOutcome coarse = world.run(world.spec());
   ASSERT_EQ(coarse.losses.size(), 50u);
   EXPECT_EQ(world.sent.at(2), 8u * 320u);
+  ASSERT_EQ(world.histories.size(), 50u);
+  for (std::size_t step = 0; step < 50; ++step) {
+    const HistoryVisits& use = world.histories[step];
+    const bool is_first_epoch = step < 20;
+    EXPECT_EQ(use.step, step);
+    EXPECT_EQ(use.first, is_first_epoch ? 8u : 0u) << step;
+    EXPECT_EQ(use.deltas, is_first_epoch ? 0u : 8u) << step;
+    EXPECT_EQ(use.whole + use.healed, 0u) << step;
+  }
   RunOptions exactly = world.options;
   exactly.activations = Codec::kNone;
   exactly.history = "";
@@ -133,6 +144,11 @@ TEST(RunHistories, a_run_resumed_with_them_equals_the_uninterrupted_one_bit_for_
     if (kept < 2) ASSERT_TRUE(world.disks.of(2).remove(receiver).has_value());
     const RunOutcome second = world.run(world.resumed());
     ASSERT_EQ(second.losses.size(), 17u);
+    // In the 7 steps that are left of the second epoch no sequence comes twice.
+    for (std::size_t step = 0; step < 7; ++step) {
+      EXPECT_EQ(world.histories[step].healed, kept == 1 ? 8u : 0u) << step;
+      EXPECT_EQ(world.histories[step].deltas, kept >= 1 ? 8u : 0u) << step;
+    }
     // What the receiver has lost the sender sends again; what the sender has lost begins anew.
     const std::vector<double> rest(whole.losses.begin() + 33, whole.losses.end());
     if (kept >= 1) EXPECT_EQ(second.losses, rest);

@@ -55,7 +55,8 @@ TEST(RunMetrics, before_the_first_step_only_what_is_known_is_there) {
                          "longhaul_tokens_total 0", "longhaul_step_seconds_count 0",
                          "longhaul_workers 2", "longhaul_connected_workers 0"});
   const std::string text = metrics.text(MetricFormat::kPrometheus);
-  for (const char* unknown : {"loss", "norm", "learning_rate", "checkpoint", "link_sent"}) {
+  for (const char* unknown :
+       {"loss", "norm", "learning_rate", "checkpoint", "link_sent", "sequences_total"}) {
     EXPECT_FALSE(text.contains(unknown)) << unknown;
   }
 }
@@ -68,6 +69,7 @@ TEST(RunMetrics, steps_are_counted_and_the_last_is_shown) {
   skipped.entry.decision = Decision::kSkip;
   skipped.entry.loss = std::numeric_limits<double>::quiet_NaN();
   skipped.step_s = 1.5;
+  skipped.histories = HistoryVisits{11, 1, 30, 2, 4};
   metrics.record(skipped);
   metrics.record(ValidationRecord{12, 3.5, Seconds(13)});
   metrics.record(CheckpointRecord{{2, 12}, Seconds(14)});
@@ -87,6 +89,10 @@ TEST(RunMetrics, steps_are_counted_and_the_last_is_shown) {
        "longhaul_link_sent_bytes_total{from=\"a\",to=\"b\"} 16000",
        "longhaul_worker_sent_bytes_total{rank=\"1\",device=\"n-1/0\",site=\"a\"} 14000",
        "longhaul_worker_sent_bytes_total{rank=\"2\",device=\"n-2/0\",site=\"b\"} 2000",
+       "longhaul_history_sequences_total{sent=\"first\"} 1",
+       "longhaul_history_sequences_total{sent=\"delta\"} 30",
+       "longhaul_history_sequences_total{sent=\"whole\"} 2",
+       "longhaul_history_sequences_total{sent=\"healed\"} 4",
        "longhaul_codec_changes_total{from=\"a\",to=\"b\"} 2", "longhaul_connected_workers 2"});
 }
 

@@ -352,6 +352,30 @@ TEST(RunReportMetrics, validations_and_checkpoints_have_lines_of_their_own) {
             "{\"step\":100,\"checkpoint\":\"term-000002-step-000000100\"}\n");
 }
 
+TEST(RunReportMetrics, histories_of_all_workers_are_in_the_steps_line_and_summed_up_at_the_end) {
+  RunReport report(scene());
+  report.committed(entry(0), Seconds(110));
+  report.histories(0, {0, 8, 0, 0, 0});
+  report.histories(1, {0, 0, 7, 1, 2});
+  report.histories(2, {0, 100, 0, 0, 0});  // there is no such worker
+  report.histories(0, {1, 100, 0, 0, 0});  // and no such step
+  report.measured(0, of_a(0));
+  report.measured(1, of_b(0));
+  const json line = json::parse(metrics_of(report));
+  EXPECT_EQ(line["histories"], json::parse(R"({"first":8,"deltas":7,"whole":1,"healed":2})"));
+  // 7 and 1 of 16.
+  EXPECT_NE(
+      report.final_table({}).find(
+          "\nactivations: 43.8 % of 16 sequences as differences to a history, 6.2 % whole for "
+          "want of room, 2 asked for again\n"),
+      std::string::npos)
+      << report.final_table({});
+  // A step without has no such key.
+  report.committed(entry(1), Seconds(111));
+  report.ended();
+  EXPECT_FALSE(json::parse(metrics_of(report)).contains("histories"));
+}
+
 TEST(RunReportMetrics, a_codec_that_follows_its_link_is_told_and_has_a_line) {
   RunReportInputs in = scene();
   in.spec.emulation.emplace();
