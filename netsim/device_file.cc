@@ -30,13 +30,14 @@ Result<DeviceKind> read_device_kind(ConfigFile& file) {
   if (kind.reserved >= kind.memory) {
     root.key("reserved").fail("the runtime leaves no memory for a plan");
   }
-  const double efficiency = root.key("efficiency").number({.min = 0.01, .max = 1}, 1);
+  const Cursor efficiency = root.key("efficiency");
   const Cursor peak = root.key("peak");
   for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16}) {
     const Cursor rate = peak.optional(name_of(precision));
     if (rate.present()) {
+      const Cursor part = efficiency.is_map() ? efficiency.key(name_of(precision)) : efficiency;
       kind.rate[static_cast<std::size_t>(precision)] =
-          efficiency * rate.flop_rate(FlopsPerSecond(1));
+          part.number({.min = 0.01, .max = 1}, 1) * rate.flop_rate(FlopsPerSecond(1));
     }
   }
   const double memory_efficiency = root.key("memory_efficiency").number({.min = 0.01, .max = 1}, 1);

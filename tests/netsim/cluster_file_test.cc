@@ -551,7 +551,7 @@ TEST_F(ClusterFile, the_shipped_devices_load_with_efficiency_applied) {
   EXPECT_EQ(v100->memory, gibibytes(16));
   EXPECT_EQ(v100->reserved, gibibytes(1));
   EXPECT_NEAR(v100->rate_at(Precision::kFp16).value(), 50e12, 1);    // 0.4 x 125 TFLOP/s
-  EXPECT_NEAR(v100->rate_at(Precision::kFp32).value(), 6.28e12, 1);  // 0.4 x 15.7
+  EXPECT_NEAR(v100->rate_at(Precision::kFp32).value(), 9.42e12, 1);  // 0.6 x 15.7
   EXPECT_EQ(v100->rate_at(Precision::kBf16), flops_per_second(0));   // has none
   EXPECT_NEAR(v100->memory_rate.value(), 675e9, 1);                  // 0.75 x 900 GB/s
   EXPECT_EQ(v100->overhead, microseconds(50));
@@ -565,7 +565,7 @@ TEST_F(ClusterFile, the_shipped_devices_load_with_efficiency_applied) {
 }
 
 TEST_F(ClusterFile, a_wrong_device_file_is_refused) {
-  const std::string good = contents(kSource + "/configs/devices/v100.yaml");
+  const std::string good = contents(kSource + "/configs/devices/a100.yaml");
   const auto error_with = [&](std::string_view old, std::string_view replacement) {
     std::string text = good;
     text.replace(text.find(old), old.size(), replacement);
@@ -573,12 +573,12 @@ TEST_F(ClusterFile, a_wrong_device_file_is_refused) {
     const Result<DeviceKind> kind = load_device_kind((folder_ / "d.yaml").string());
     return kind ? std::string() : kind.error().text();
   };
-  EXPECT_EQ(error_with("reserved: 1 GiB", "reserved: 15 GiB"), "");
-  EXPECT_TRUE(error_with("reserved: 1 GiB", "reserved: 16 GiB").contains("leaves no memory"));
-  EXPECT_EQ(error_with("efficiency: 0.4", "efficiency: 1"), "");
-  EXPECT_TRUE(error_with("efficiency: 0.4", "efficiency: 1.1").contains("efficiency"));
-  EXPECT_TRUE(error_with("efficiency: 0.4", "efficiency: 0").contains("efficiency"));
-  EXPECT_TRUE(error_with("memory: 16 GiB", "memory: 16").contains("has no unit"));
+  EXPECT_EQ(error_with("reserved: 1 GiB", "reserved: 39 GiB"), "");
+  EXPECT_TRUE(error_with("reserved: 1 GiB", "reserved: 40 GiB").contains("leaves no memory"));
+  EXPECT_EQ(error_with("efficiency: 0.45", "efficiency: 1"), "");
+  EXPECT_TRUE(error_with("efficiency: 0.45", "efficiency: 1.1").contains("efficiency"));
+  EXPECT_TRUE(error_with("efficiency: 0.45", "efficiency: 0").contains("efficiency"));
+  EXPECT_TRUE(error_with("memory: 40 GiB", "memory: 40").contains("has no unit"));
   EXPECT_TRUE(error_with("origin: assumed", "origin: dreamt").contains("measured"));
 }
 
