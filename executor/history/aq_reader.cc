@@ -35,6 +35,9 @@ bool is_padding(const TensorHeader& header) {
 
 Result<void> AqReader::begin(AqEdge& edge, const BoundaryTensor& which,
                              std::span<const std::byte> wire, std::span<float> tensor) {
+  // Of a message that failed or was given up. Its place must be free, or a store that the sender
+  // knows to have room would have none.
+  if (frame_ && frame_->way == FrameWay::kUpdate) edge_->store.give_up(frame_->change);
   edge_ = &edge;
   step_ = which.step;
   is_validation_ = which.is_validation;

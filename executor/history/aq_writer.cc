@@ -91,12 +91,15 @@ Result<std::size_t> AqWriter::begin(AqEdge& edge, const BoundaryTensor& which,
   LH_CHECK(which.is_validation || which.samples.size() == sequences,
            "a sequence of a training step has a sample or is padding");
   LH_CHECK(wire.size() >= edge.message_bytes_max(sequences), "a message has room");
+  // Changes of a message that was given up are not ended, so these histories are gone.
+  for (const Frame& frame : frames_) {
+    if (frame.changes_history) edge_->store.give_up(frame.change);
+  }
+  frames_.clear();
   edge_ = &edge;
   step_ = which.step;
   is_validation_ = which.is_validation;
   wire_ = wire;
-  // Changes of a message that was given up are not ended, so these histories are gone.
-  frames_.clear();
   current_ = 0;
   message_bytes_ = 0;
   for (std::size_t i = 0; i < sequences; ++i) {

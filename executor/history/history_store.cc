@@ -165,6 +165,11 @@ void HistoryStore::end_change(const Change& change, const Outcome& outcome) {
   link_last(change.place);
 }
 
+void HistoryStore::give_up(const Change& change) {
+  const Entry& entry = entries_[change.place];
+  if (entry.serial == change.serial) drop(entry.history.sample);
+}
+
 void HistoryStore::cancel_change(const Change& change) {
   Entry& entry = entries_[change.place];
   if (entry.serial != change.serial) return;

@@ -98,6 +98,9 @@ class HistoryStore {
   };
   /// The history becomes the last visited. Does nothing if it was dropped or changed again since.
   void end_change(const Change& change, const Outcome& outcome);
+  /// It will not be ended: the history is gone, and its place free. Does nothing if it was ended,
+  /// or the history dropped or changed again since.
+  void give_up(const Change& change);
   /// The values were not touched: the history is what it was.
   void cancel_change(const Change& change);
 

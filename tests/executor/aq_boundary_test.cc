@@ -361,6 +361,26 @@ TEST_F(AqCapacity, receiver_follows_a_sender_that_begins_anew) {
   expect_equal_ends();
 }
 
+class AqOneHistory : public AqCapacity {
+ protected:
+  AqOneHistory() : AqCapacity(1) {}
+};
+
+// A message that breaks off has begun to change the one history that there is room for. The sender,
+// which began anew, has room for another one; so must the receiver.
+TEST_F(AqOneHistory, broken_message_leaves_room_for_the_next) {
+  visit(0, {1});
+  AqMessage message{.step = 1, .samples = {1}};
+  const std::vector<float> x = tensor(message);
+  encode(sender_, x, message);
+  message.bytes[200] ^= std::byte{1};
+  ASSERT_FALSE(decode(receiver_, message, x.size(), rng_, &sender_));
+  sender_.restart();
+  visit(2, {2});
+  EXPECT_TRUE(remembers(receiver_, 2));
+  expect_equal_ends();
+}
+
 TEST_F(AqCapacity, rotten_bit_on_disk_heals_at_either_end) {
   visit(0, {1, 2});  // 1 lies in RAM, 2 on disk
   receiver_.store().values(*receiver_.store().find(2))[3] ^= 0x40;
