@@ -494,8 +494,8 @@ class LaunchProcess {
       report_->measured(cell, measured);
       tell_records();
     };
-    context.hooks.histories = [this](int cell, const HistoryVisits& use) {
-      report_->histories(cell, use);
+    context.hooks.histories = [this](int cell, const HistoryVisits& visits) {
+      report_->histories(cell, visits);
     };
     context.hooks.recoded = [this](int cell, const Recoded& recoded) {
       say(report_->recoded(cell, recoded, runtime_.loop().now()));

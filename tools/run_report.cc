@@ -163,12 +163,12 @@ void RunReport::times(int cell, const Times& times) {
   times_[cell] = times;
 }
 
-void RunReport::histories(int cell, const HistoryVisits& use) {
-  const auto found = open_.find(use.step);
+void RunReport::histories(int cell, const HistoryVisits& visits) {
+  const auto found = open_.find(visits.step);
   if (cell < 0 || cell >= cells_ || found == open_.end()) return;
   if (!found->second.histories) found->second.histories.emplace();
-  *found->second.histories += use;
-  histories_ += use;
+  *found->second.histories += visits;
+  histories_ += visits;
 }
 
 std::string RunReport::recoded(int cell, const Recoded& recoded, Seconds now) {

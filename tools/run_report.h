@@ -57,7 +57,7 @@ class RunReport {
   void kept(const CheckpointId& checkpoint, Seconds now);
   void measured(int cell, const Measured& measured);
   void times(int cell, const Times& times);
-  void histories(int cell, const HistoryVisits& use);
+  void histories(int cell, const HistoryVisits& visits);
   /// A sentence about it; empty when the worker makes no sense.
   std::string recoded(int cell, const Recoded& recoded, Seconds now);
   /// What has not come by now will not.

@@ -343,7 +343,7 @@ Measured read_measured(Fields& at) {
   return m;
 }
 
-HistoryVisits read_history_use(Fields& at) {
+HistoryVisits read_history_visits(Fields& at) {
   HistoryVisits m;
   m.step = at.whole("step", kControlStepMax);
   m.first = at.whole("first", kSequencesMax);
@@ -413,7 +413,7 @@ Result<ControlMessage> parse_control(std::string_view text) {
     return at.finish(
         Times{at.whole("step", kControlStepMax), at.whole("origin", kAny), at.spans()});
   }
-  if (kind == "histories") return at.finish(read_history_use(at));
+  if (kind == "histories") return at.finish(read_history_visits(at));
   if (kind == "recoded") return at.finish(read_recoded(at));
   return failed(fmt::format("`{}` is no kind of control message", quoted(kind)));
 }

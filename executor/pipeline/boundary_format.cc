@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/codec/fixed_frame.h"
 #include "kernels/codec/tensor_codec.h"
 
 namespace longhaul {
@@ -165,7 +166,7 @@ class CodecReader final : public BoundaryReader {
  private:
   Result<void> open() {
     const auto header = wire_.first(kTensorHeaderBytes);
-    is_marked_ = std::ranges::all_of(header, [](std::byte b) { return b == std::byte{0}; });
+    is_marked_ = is_unpackable_mark(header);
     if (is_marked_) {
       std::ranges::fill(tensor_, std::numeric_limits<float>::quiet_NaN());
       return {};

@@ -88,8 +88,8 @@ void RunCoordinator::received(int peer, const std::string& text) {
       if (context_.hooks.measured) context_.hooks.measured(cell, *measured);
       return;
     }
-    if (const auto* const use = std::get_if<HistoryVisits>(&*message)) {
-      if (context_.hooks.histories) context_.hooks.histories(cell, *use);
+    if (const auto* const visits = std::get_if<HistoryVisits>(&*message)) {
+      if (context_.hooks.histories) context_.hooks.histories(cell, *visits);
       return;
     }
     if (const auto* const recoded = std::get_if<Recoded>(&*message)) {

@@ -39,7 +39,7 @@ struct RunHooks {
   std::function<void(const CheckpointManifest& manifest)> kept;
   std::function<void(int cell, const Measured& measured)> measured;
   std::function<void(int cell, const Times& times)> times;
-  std::function<void(int cell, const HistoryVisits& use)> histories;
+  std::function<void(int cell, const HistoryVisits& visits)> histories;
   std::function<void(int cell, const Recoded& recoded)> recoded;
   /// The last call. The coordinator may be destroyed in it.
   std::function<void(const RunEnding& ending)> ended;

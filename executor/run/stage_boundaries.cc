@@ -225,7 +225,7 @@ void StageBoundaries::begin_step(std::uint64_t step) {
       [](const Result<void>&) {});
 }
 
-std::optional<HistoryVisits> StageBoundaries::history_use(std::uint64_t step) {
+std::optional<HistoryVisits> StageBoundaries::history_visits(std::uint64_t step) {
   const int next = cell_ + 1;
   if (histories_ == nullptr || !is_neighbour(next) || histories_->store(next) == nullptr) {
     return std::nullopt;

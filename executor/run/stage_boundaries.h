@@ -75,7 +75,7 @@ class StageBoundaries {
   std::vector<Recoded> adapt(std::uint64_t step, const TaskletSchedule& tasklet,
                              const std::vector<InstructionTimes>& times, Seconds compute);
   /// After a training step: how its sequences left. Nothing where none of them has a history.
-  std::optional<HistoryVisits> history_use(std::uint64_t step);
+  std::optional<HistoryVisits> history_visits(std::uint64_t step);
   /// Whether there are histories that the job wants beside its checkpoints.
   bool keeps_histories() const;
   /// Between steps: writes them into a checkpoint's folder here, and reads what is there of them.
@@ -108,7 +108,7 @@ class StageBoundaries {
   std::vector<Way> ways_;
   std::unique_ptr<BoundaryFormat> format_;
   AqBoundary* histories_ = nullptr;  // the format, where it has some
-  HistoryCounts told_;               // of what leaves, by history_use
+  HistoryCounts told_;               // of what leaves, by history_visits
 };
 
 }  // namespace longhaul

@@ -49,14 +49,12 @@ std::vector<AqBoundary::Edge> history_edges(const RunSpec& spec, int cell,
     const bool is_receiver = peer < cell;
     const int sender = is_receiver ? stage - 1 : stage;
     if (sender < 0 || sender + 1 >= spec.plan.stages()) continue;
-    const Codec codec = activation_codec(spec.plan, spec.job, spec.place_of_cell(cell).site,
-                                         spec.place_of_cell(peer).site);
-    const bool is_far = spec.place_of_cell(cell).site != spec.place_of_cell(peer).site;
-    if (!is_far || !has_history(codec)) continue;
     const BoundaryHistory& room = rooms[static_cast<std::size_t>(sender)];
+    if (room.samples == 0) continue;
     AqBoundary::Edge edge;
     edge.peer = peer;
-    edge.codec = codec;
+    edge.codec = activation_codec(spec.plan, spec.job, spec.place_of_cell(cell).site,
+                                  spec.place_of_cell(peer).site);
     edge.first_visit = settings.first_visit;
     edge.layout = history_layout(spec.job.model, layers_before(spec, cell, peer));
     edge.steps_per_epoch = static_cast<std::uint32_t>((spec.train.sequences() + batch - 1) / batch);

@@ -586,7 +586,7 @@ void Worker::measure(const PipelineResult& result) {
   for (const auto& [rank, bytes] : mesh_->take_sent()) {
     measured.sent.push_back({rank, bytes, std::exchange(raw_[rank], 0)});
   }
-  if (const auto use = boundaries_->history_use(measured.step)) tell(*use);
+  if (const auto visits = boundaries_->history_visits(measured.step)) tell(*visits);
   tell(measured);
   const TaskletSchedule& tasklet = schedule_.tasklets[static_cast<std::size_t>(context_.cell)];
   for (const Recoded& recoded :

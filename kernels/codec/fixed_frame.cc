@@ -5,6 +5,11 @@
 
 namespace longhaul {
 
+bool is_unpackable_mark(std::span<const std::byte> frame) {
+  return std::ranges::all_of(frame.first(kTensorHeaderBytes),
+                             [](std::byte byte) { return byte == std::byte{0}; });
+}
+
 Result<void> encode_fixed_frame(std::span<const float> x, EncodeOptions options,
                                 std::span<std::byte> frame) {
   if (x.empty() || x.size() > kTensorElementsMax) {
@@ -19,9 +24,7 @@ Result<void> encode_fixed_frame(std::span<const float> x, EncodeOptions options,
 }
 
 Result<void> decode_fixed_frame(std::span<const std::byte> frame, std::span<float> x) {
-  if (frame.size() >= kTensorHeaderBytes &&
-      std::ranges::all_of(frame.first(kTensorHeaderBytes),
-                          [](std::byte byte) { return byte == std::byte{0}; })) {
+  if (frame.size() >= kTensorHeaderBytes && is_unpackable_mark(frame)) {
     std::ranges::fill(x, std::numeric_limits<float>::quiet_NaN());
     return {};
   }

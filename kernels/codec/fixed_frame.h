@@ -16,6 +16,10 @@
 
 namespace longhaul {
 
+/// Whether these bytes, a frame's first kTensorHeaderBytes or more, begin with the mark of a tensor
+/// that its codec cannot hold: zeros in place of a header.
+bool is_unpackable_mark(std::span<const std::byte> frame);
+
 /// `frame` has tensor_frame_bytes(codec, fp32, x.size()) bytes. The options have no history, and
 /// their fallback is not looked at. Error (kInvalid): x is empty or has more than
 /// kTensorElementsMax elements.

@@ -1,7 +1,7 @@
-// A small residual network trained over boundaries with and without histories, the anchor of
-// reference/compression.md, section 2.4 (P6): with histories few bits train as well as fp32 does,
-// without them they do not. 4 stages of 3 blocks of width 64, 1,024 samples of 10 classes, 20
-// epochs of SGD, batches of 32; a sample's activation is a sequence of one row.
+// A small residual network trained over boundaries with and without histories: with them few bits
+// train as well as fp32 does, without them they do not. 4 stages of 3 blocks of width 64, 1,024
+// samples of 10 classes, 20 epochs of SGD, batches of 32; a sample's activation is a sequence of
+// one row.
 #include <gtest/gtest.h>
 
 #include <algorithm>

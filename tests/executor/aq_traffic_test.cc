@@ -1,6 +1,6 @@
-// Epochs of random traffic over a boundary with histories, under everything that can happen to it
-// (reference/compression.md calls it P5): whatever was lost heals, to the same bits at both ends
-// and, unless the sender itself forgot, to the numbers of a run that nothing happened to.
+// Epochs of random traffic over a boundary with histories, under everything that can happen to it:
+// whatever was lost heals, to the same bits at both ends and, unless the sender itself forgot, to
+// the numbers of a run that nothing happened to.
 #include <gtest/gtest.h>
 
 #include <algorithm>

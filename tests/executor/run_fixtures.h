@@ -306,4 +306,35 @@ class SimRun : public SimulatedRun {
   }
 };
 
+/// A run and the disks that it leaves, to go on from.
+struct RunWorld {
+  explicit RunWorld(RunOptions given)
+      : options(std::move(given)),
+        train(learnable_tokens(options.train_tokens, 1), 8),
+        validation(learnable_tokens(8 * 8 + 1, 2), 8) {}
+
+  RunSpec spec() { return spec_of(options, train.identity(), validation.identity()); }
+
+  /// What `launch --resume` works out from the coordinator's disk.
+  RunSpec resumed(const RunOptions& on, std::uint32_t term) {
+    RunSpec spec = spec_of(on, train.identity(), validation.identity());
+    spec.term = term;
+    SimStorage& disk = disks.of(kCoordinatorRank);
+    const auto found = find_newest_checkpoint(
+        disk, checkpoints_root("run"), [&](const CheckpointManifest& m, const std::string& folder) {
+          return verify_all_files(disk, folder, m);
+        });
+    EXPECT_TRUE(found && found->newest);
+    if (!found || !found->newest) return spec;
+    spec.first_step = found->newest->id.step;
+    spec.updates = found->newest->updates;
+    spec.resume = ResumePoint{found->newest->id, found->newest->contents()};
+    return spec;
+  }
+
+  RunOptions options;
+  MemorySequences train, validation;
+  Disks disks;
+};
+
 }  // namespace longhaul::fixtures

@@ -11,26 +11,9 @@ namespace {
 
 using namespace fixtures;
 
-struct World {
-  explicit World(RunOptions given)
-      : options(std::move(given)),
-        train(learnable_tokens(options.train_tokens, 1), 8),
-        validation(learnable_tokens(8 * 8 + 1, 2), 8) {}
+struct World : RunWorld {
+  using RunWorld::RunWorld;
 
-  RunSpec spec() { return spec_of(options, train.identity(), validation.identity()); }
-  RunSpec resumed() {
-    RunSpec resumed = spec();
-    resumed.term = 2;
-    const auto found = find_newest_checkpoint(
-        disks.of(kCoordinatorRank), checkpoints_root("run"),
-        [](const CheckpointManifest&, const std::string&) -> Result<void> { return {}; });
-    EXPECT_TRUE(found && found->newest);
-    if (!found || !found->newest) return resumed;
-    resumed.first_step = found->newest->id.step;
-    resumed.updates = found->newest->updates;
-    resumed.resume = ResumePoint{found->newest->id, found->newest->contents()};
-    return resumed;
-  }
   RunOutcome run(const RunSpec& of, std::uint64_t stop_after = 0) {
     SimRun run(options, of, train, validation, disks);
     run.on_committed = [&](const JournalEntry& entry) {
@@ -53,9 +36,6 @@ struct World {
            history_file_name(0, 2, end);
   }
 
-  RunOptions options;
-  MemorySequences train, validation;
-  Disks disks;
   std::map<int, std::uint64_t> sent;     // by cell 0 in the last step, by rank
   std::vector<HistoryVisits> histories;  // of cell 0, by step
 };
@@ -142,7 +122,7 @@ TEST(RunHistories, a_run_resumed_with_them_equals_the_uninterrupted_one_bit_for_
     ASSERT_TRUE(world.disks.of(2).has(receiver));
     if (kept < 1) ASSERT_TRUE(world.disks.of(1).remove(sender).has_value());
     if (kept < 2) ASSERT_TRUE(world.disks.of(2).remove(receiver).has_value());
-    const RunOutcome second = world.run(world.resumed());
+    const RunOutcome second = world.run(world.resumed(options, 2));
     ASSERT_EQ(second.losses.size(), 17u);
     // In the 7 steps that are left of the second epoch no sequence comes twice.
     for (std::size_t step = 0; step < 7; ++step) {
@@ -173,7 +153,7 @@ TEST(RunHistories, a_killed_run_goes_on_from_its_checkpoint_with_the_same_bits) 
     ASSERT_TRUE(run.run_until_ended());
     EXPECT_FALSE(run.ending->ending.clean());
   }
-  const RunSpec rest = world.resumed();
+  const RunSpec rest = world.resumed(options, 2);
   ASSERT_EQ(rest.first_step, 20u);
   const RunOutcome second = world.run(rest);
   EXPECT_EQ(second.losses, std::vector<double>(whole.losses.begin() + 20, whole.losses.end()));

@@ -7,30 +7,8 @@ namespace {
 
 using namespace fixtures;
 
-struct World {
-  explicit World(RunOptions given)
-      : options(std::move(given)),
-        train(learnable_tokens(options.train_tokens, 1), 8),
-        validation(learnable_tokens(8 * 8 + 1, 2), 8) {}
-
-  RunSpec spec() { return spec_of(options, train.identity(), validation.identity()); }
-
-  /// What `launch --resume` works out from the coordinator's disk.
-  RunSpec resumed(const RunOptions& on, std::uint32_t term) {
-    RunSpec spec = spec_of(on, train.identity(), validation.identity());
-    spec.term = term;
-    SimStorage& disk = disks.of(kCoordinatorRank);
-    const auto found = find_newest_checkpoint(
-        disk, checkpoints_root("run"), [&](const CheckpointManifest& m, const std::string& folder) {
-          return verify_all_files(disk, folder, m);
-        });
-    EXPECT_TRUE(found && found->newest);
-    if (!found || !found->newest) return spec;
-    spec.first_step = found->newest->id.step;
-    spec.updates = found->newest->updates;
-    spec.resume = ResumePoint{found->newest->id, found->newest->contents()};
-    return spec;
-  }
+struct World : RunWorld {
+  using RunWorld::RunWorld;
 
   /// Runs it to its end.
   RunOutcome run(const RunOptions& on, const RunSpec& spec, std::uint64_t stop_after = 0) {
@@ -47,9 +25,6 @@ struct World {
     return run.outcome;
   }
 
-  RunOptions options;
-  MemorySequences train, validation;
-  Disks disks;
   std::vector<std::uint64_t> kept_steps;
 };
 
