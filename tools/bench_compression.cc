@@ -50,11 +50,13 @@ std::vector<Subject> subjects(bool full) {
     job.activations = without_history(job.activations);
     job.history = std::nullopt;
   };
-  const auto first_epoch = [](const std::string& name, const std::string& codec) {
-    return CompressionSetting{
+  // A run of its own: in the first of four epochs the rate is still high, and pairs differ by chance.
+  const auto one_epoch = [](const std::string& name, const std::string& codec) {
+    CompressionSetting setting = {
         name,
-        fmt::format("activations: {}, activation_gradients: {}, gradients: none", codec, codec), 1,
-        true};
+        fmt::format("activations: {}, activation_gradients: {}, gradients: none", codec, codec)};
+    setting.epochs = 1;
+    return setting;
   };
   return {
       {fp32},
@@ -68,9 +70,9 @@ std::vector<Subject> subjects(bool full) {
         history("activations: aq-int3, activation_gradients: int6, gradients: int4"), 2},
        "fp32",
        0.01},
-      {first_epoch("bf16, an epoch", "bf16")},
-      {first_epoch("int8, an epoch", "int8"), "bf16, an epoch", 0.005},
-      {first_epoch("hadamard4, an epoch", "hadamard4"), "bf16, an epoch", 0.005},
+      {one_epoch("bf16, an epoch", "bf16")},
+      {one_epoch("int8, an epoch", "int8"), "bf16, an epoch", 0.005},
+      {one_epoch("hadamard4, an epoch", "hadamard4"), "bf16, an epoch", 0.005},
   };
 }
 

@@ -23,7 +23,6 @@ using Json = nlohmann::json;
 constexpr int kStages = 4, kLayers = 8, kBatch = 32, kMicroBatch = 8, kContext = 128;
 constexpr const char* kModel =
     "{family: gpt2, layers: 8, width: 160, heads: 5, context: 128, vocabulary: 256}";
-constexpr int kEpochs = 4;
 constexpr std::uint64_t kRunId = 7;
 constexpr std::uint64_t kTextBytesMax = std::uint64_t{1} << 26;
 /// The Jargon File begins with chapters about itself and lists of its entries.
@@ -304,7 +303,7 @@ Result<void> CompressionStudy::pretrain(const Progress& progress) {
 std::string CompressionStudy::fine_tune_job(const CompressionSetting& setting,
                                             std::uint64_t seed) const {
   const std::uint64_t epoch = steps_per_epoch();
-  const std::uint64_t steps = kEpochs * epoch;
+  const std::uint64_t steps = static_cast<std::uint64_t>(setting.epochs) * epoch;
   return job_head("jargon", setting.compression) +
          fmt::format(
              "training:\n  data: data\n  seed: {}\n  steps: {}\n"
@@ -320,7 +319,7 @@ std::string CompressionStudy::key(const CompressionSetting& setting, std::uint64
     return fmt::format("{:016x}", part.fingerprint);
   };
   return study_key({setting.name, fine_tune_job(setting, seed),
-                    fmt::format("{} {}", setting.pipelines, setting.is_first_epoch),
+                    fmt::format("{}", setting.pipelines),
                     data(second_.dataset.train), data(second_.dataset.validation), start_hash_,
                     program_});
 }
@@ -330,7 +329,6 @@ Result<StudyRun> CompressionStudy::fine_tune(const CompressionSetting& setting, 
   LH_CHECK(!start_folder_.empty(), "pretrain() comes first");
   LH_ASSIGN(RunSpec spec, spec_of(fine_tune_job(setting, seed), second_, setting.pipelines));
   if (setting.past_the_file) setting.past_the_file(spec.job);
-  if (setting.is_first_epoch) spec.last_step = steps_per_epoch();
   LH_ASSIGN(const auto sources, Sources::open(second_.folder, second_.dataset));
 
   // As `launch --from` begins: the weights as a checkpoint of step 0, an optimiser of zeros.

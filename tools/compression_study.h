@@ -31,7 +31,7 @@ struct CompressionSetting {
   std::string name;
   std::string compression;  // the job's section: `activations: int8, gradients: none`
   int pipelines = 1;
-  bool is_first_epoch = false;  // stop after it
+  int epochs = 4;  // the learning rate falls until their end
   /// What the job file refuses, put into the job that was read; empty: nothing.
   std::function<void(Job&)> past_the_file = {};
 };
