@@ -81,8 +81,4 @@ double bits_of(Codec codec, double computed) {
   return format.code_bits + (format.block > 0 ? kScaleBits / format.block : 0);
 }
 
-bool is_lossy(Codec codec) {
-  return codec != Codec::kNone;
-}
-
 }  // namespace longhaul

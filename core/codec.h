@@ -65,6 +65,5 @@ Codec without_history(Codec codec);
 /// Of an element with its share of a scale; `computed` are those of an element where nothing is
 /// done.
 double bits_of(Codec codec, double computed = 32);
-bool is_lossy(Codec codec);
 
 }  // namespace longhaul

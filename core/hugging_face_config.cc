@@ -19,12 +19,6 @@ constexpr int kExtentMax = 1 << 24;
 constexpr int kLayersMax = 4096;
 constexpr int kDepthMax = 64;
 
-std::unexpected<Error> bad_file(const std::string& path, std::string message,
-                                std::string hint = "") {
-  return std::unexpected(
-      Error{ErrorCode::kInvalid, std::move(message), std::move(hint), {.file = path}, "", {}});
-}
-
 Result<Json> parse_object(std::string_view text, const std::string& path) {
   bool is_too_deep = false;  // to be printed, or to be destroyed, by recursion
   const auto is_kept = [&](int depth, Json::parse_event_t, Json&) {
@@ -33,18 +27,18 @@ Result<Json> parse_object(std::string_view text, const std::string& path) {
   };
   try {
     Json document = Json::parse(text.begin(), text.end(), is_kept);
-    if (is_too_deep) return bad_file(path, fmt::format("more than {} levels", kDepthMax));
-    if (!document.is_object()) return bad_file(path, "no JSON object");
+    if (is_too_deep) return invalid_at({path}, fmt::format("more than {} levels", kDepthMax));
+    if (!document.is_object()) return invalid_at({path}, "no JSON object");
     return document;
   } catch (const Json::parse_error& error) {
     const std::size_t until = std::min(text.size(), error.byte);
     const auto lines =
         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(until), '\n');
-    auto bad = bad_file(path, "no JSON from here on");
+    auto bad = invalid_at({path}, "no JSON from here on");
     bad.error().place.line = static_cast<int>(lines) + 1;
     return bad;
   } catch (const Json::out_of_range&) {
-    return bad_file(path, "a number is too large for JSON");
+    return invalid_at({path}, "a number is too large for JSON");
   }
 }
 
@@ -257,13 +251,15 @@ Result<HuggingFaceConfig> parse_hugging_face_config(std::string_view text,
   ObjectReader reader(document, "", message);
   const Json* const type = reader.find("model_type");
   if (type == nullptr) {
-    return bad_file(path, "`model_type` is missing", "is this the config of a transformers model?");
+    return invalid_at({path}, "`model_type` is missing",
+                      "is this the config of a transformers model?");
   }
   HuggingFaceConfig config;
   config.dtype = dtype_of(reader);
   if (reader.find("quantization_config") != nullptr) {
-    return bad_file(path, "the model is quantized (`quantization_config`); longhaul trains weights",
-                    "take the model that it was made from");
+    return invalid_at({path},
+                      "the model is quantized (`quantization_config`); longhaul trains weights",
+                      "take the model that it was made from");
   }
   if (*type == "gpt2") {
     read_gpt2(reader, config);
@@ -278,11 +274,11 @@ Result<HuggingFaceConfig> parse_hugging_face_config(std::string_view text,
                    window == document.end() ? "4096 unless the file says null" : shown(*window));
     }
   } else {
-    return bad_file(path,
-                    fmt::format("model type {} is not supported; longhaul trains gpt2 and llama",
-                                shown(*type)));
+    return invalid_at({path},
+                      fmt::format("model type {} is not supported; longhaul trains gpt2 and llama",
+                                  shown(*type)));
   }
-  if (!message.empty()) return bad_file(path, message);
+  if (!message.empty()) return invalid_at({path}, message);
   return config;
 }
 
@@ -303,7 +299,7 @@ Result<HuggingFaceConfig> load_hugging_face_config(const std::string& folder) {
   if (!file.is_open() || file.bad()) return invalid(fmt::format("cannot read {}", path));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kHuggingFaceConfigBytesMax) {
-    return bad_file(path, "more than 1 MiB is no config of a model");
+    return invalid_at({path}, "more than 1 MiB is no config of a model");
   }
   return parse_hugging_face_config(text, path);
 }

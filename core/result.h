@@ -50,6 +50,12 @@ inline std::unexpected<Error> invalid(std::string message, std::string hint = ""
   return std::unexpected(
       Error{ErrorCode::kInvalid, std::move(message), std::move(hint), {}, "", {}});
 }
+/// The file, or the line of it, at `place` is wrong.
+inline std::unexpected<Error> invalid_at(SourcePlace place, std::string message,
+                                         std::string hint = "") {
+  return std::unexpected(
+      Error{ErrorCode::kInvalid, std::move(message), std::move(hint), std::move(place), "", {}});
+}
 inline std::unexpected<Error> failed(std::string message, std::string hint = "") {
   return std::unexpected(
       Error{ErrorCode::kFailed, std::move(message), std::move(hint), {}, "", {}});

@@ -96,12 +96,8 @@ class SimGridReader {
     const std::string_view before = text_.substr(0, end);
     const auto line = 1 + std::ranges::count(before, '\n');
     const std::size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
-    return std::unexpected(Error{ErrorCode::kInvalid,
-                                 std::move(message),
-                                 std::move(hint),
-                                 {name_, static_cast<int>(line), static_cast<int>(end - start) + 1},
-                                 "",
-                                 {}});
+    return invalid_at({name_, static_cast<int>(line), static_cast<int>(end - start) + 1},
+                      std::move(message), std::move(hint));
   }
   std::unexpected<Error> error(const pugi::xml_node& node, std::string message,
                                std::string hint = "") const {

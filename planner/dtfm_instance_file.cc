@@ -14,11 +14,6 @@ namespace {
 
 constexpr int kDevicesMax = 4096;  // 2 x 128 MiB of matrices
 
-std::unexpected<Error> invalid_at(SourcePlace place, std::string message) {
-  return std::unexpected(
-      Error{ErrorCode::kInvalid, std::move(message), "", std::move(place), "", {}});
-}
-
 Result<std::string> read_text(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return invalid_at({path, 0, 0}, "the file cannot be opened");

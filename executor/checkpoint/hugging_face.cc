@@ -22,12 +22,6 @@ constexpr std::string_view kLlamaPrefix = "model.";
 constexpr std::string_view kHeadName = "lm_head.weight";
 constexpr const char* kModelFile = "model.safetensors";
 
-std::unexpected<Error> bad_file(const std::string& path, std::string message,
-                                std::string hint = "") {
-  return std::unexpected(
-      Error{ErrorCode::kInvalid, std::move(message), std::move(hint), {.file = path}, "", {}});
-}
-
 /// A tensor's key in the written folder; Llama's own names are that already.
 std::string exported_name(const ModelShape& model, const std::string& name) {
   const bool has_prefix = model.family == ModelFamily::kGpt2 && name != kHeadName;
@@ -63,8 +57,9 @@ class Folder {
     if (kind == EntryKind::kAbsent) {
       LH_ASSIGN(const EntryKind index_kind, storage.kind(index));
       if (index_kind == EntryKind::kAbsent) {
-        return bad_file(path, "the folder has neither model.safetensors nor its index",
-                        "convert pytorch_model.bin with save_pretrained(safe_serialization=True)");
+        return invalid_at(
+            {path}, "the folder has neither model.safetensors nor its index",
+            "convert pytorch_model.bin with save_pretrained(safe_serialization=True)");
       }
       LH_ASSIGN(const std::string text, read_text(storage, index, kIndexBytesMax));
       LH_ASSIGN(names, parse_hugging_face_index(text, index));
@@ -81,7 +76,7 @@ class Folder {
                      const PartTensor& wanted) const {
     const auto at = places_.find(wanted.name);
     if (at == places_.end()) {
-      return bad_file(folder, fmt::format("tensor {} is missing", shown_name(wanted.name)));
+      return invalid_at({folder}, fmt::format("tensor {} is missing", shown_name(wanted.name)));
     }
     const StoredTensor& tensor = *at->second.tensor;
     const std::string& file = readers_[at->second.reader].path();
@@ -91,15 +86,15 @@ class Folder {
       const char* const layout = model.family == ModelFamily::kGpt2
                                      ? "GPT-2's matrices are stored as Conv1D, [in, out]"
                                      : "Llama's matrices are stored as Linear, [out, in]";
-      return bad_file(
-          file,
+      return invalid_at(
+          {file},
           fmt::format("tensor {} is {}, and its config wants {}", shown_name(tensor.name),
                       shape_text(tensor.shape), shape_text(wanted.shape)),
           transposed ? layout : "");
     }
     if (dtype_of(tensor.type).empty()) {
-      return bad_file(file, fmt::format("tensor {} is {}, not F32, F16 or BF16",
-                                        shown_name(tensor.name), name_of(tensor.type)));
+      return invalid_at({file}, fmt::format("tensor {} is {}, not F32, F16 or BF16",
+                                            shown_name(tensor.name), name_of(tensor.type)));
     }
     return {};
   }
@@ -137,8 +132,8 @@ class Folder {
     const std::string file = path + "/" + name;
     LH_ASSIGN(const EntryKind kind, storage.kind(file));
     if (kind == EntryKind::kAbsent && is_sharded) {
-      return bad_file(index, fmt::format("{} is named here and is not in the folder", name),
-                      "fetch all shards of the model");
+      return invalid_at({index}, fmt::format("{} is named here and is not in the folder", name),
+                        "fetch all shards of the model");
     }
     LH_ASSIGN(auto reader, SafetensorsReader::open(storage, file));
     readers_.push_back(std::move(reader));
@@ -147,8 +142,8 @@ class Folder {
       bytes = std::max(bytes, tensor.end);
       const Place place = {readers_.size() - 1, &tensor};
       if (!places_.emplace(imported_name(model, tensor.name), place).second) {
-        return bad_file(file,
-                        fmt::format("tensor {} is in the folder twice", shown_name(tensor.name)));
+        return invalid_at({file},
+                          fmt::format("tensor {} is in the folder twice", shown_name(tensor.name)));
       }
     }
     files_.emplace_back(name, bytes);
@@ -175,9 +170,9 @@ Result<void> check_folder(const std::string& path, const ModelShape& model, Fold
     notes.push_back(fmt::format("`{}` is ignored: the head is tied to the embedding", kHeadName));
   }
   if (const StoredTensor* const stranger = folder.stranger()) {
-    return bad_file(
-        path, fmt::format("tensor {} has no place in a {} of {} layers", shown_name(stranger->name),
-                          name_of(model.family), model.layers));
+    return invalid_at({path},
+                      fmt::format("tensor {} has no place in a {} of {} layers",
+                                  shown_name(stranger->name), name_of(model.family), model.layers));
   }
   return {};
 }

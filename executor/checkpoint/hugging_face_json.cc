@@ -16,11 +16,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kGpt2EndOfText = 50256;
 
-std::unexpected<Error> bad_file(const std::string& path, std::string message) {
-  return std::unexpected(
-      Error{ErrorCode::kInvalid, std::move(message), "", {.file = path}, "", {}});
-}
-
 /// The token that GPT-2's tokeniser ends a text with, if this vocabulary has it.
 Json end_of_text(const ModelShape& model) {
   const bool has_it = model.family == ModelFamily::kGpt2 && model.vocabulary > kGpt2EndOfText;
@@ -139,19 +134,19 @@ std::string hugging_face_generation_config(const ModelShape& model) {
 Result<std::vector<std::string>> parse_hugging_face_index(std::string_view text,
                                                           const std::string& path) {
   const Json document = Json::parse(text.begin(), text.end(), nullptr, false);
-  if (document.is_discarded()) return bad_file(path, "no JSON");
+  if (document.is_discarded()) return invalid_at({path}, "no JSON");
   const auto map = document.is_object() ? document.find("weight_map") : document.end();
   if (map == document.end() || !map->is_object() || map->empty()) {
-    return bad_file(path, "`weight_map` is not a map from tensors to files");
+    return invalid_at({path}, "`weight_map` is not a map from tensors to files");
   }
   std::set<std::string> names;
   for (const auto& [tensor, file] : map->items()) {
     // A name from the file must not lead out of its folder.
     const auto* const name = file.get_ptr<const std::string*>();
     if (name == nullptr || name->empty() || name->find('/') != std::string::npos) {
-      return bad_file(
-          path, fmt::format("`weight_map` has {} for {}, which is no file name",
-                            name == nullptr ? "no text" : shown_name(*name), shown_name(tensor)));
+      return invalid_at(
+          {path}, fmt::format("`weight_map` has {} for {}, which is no file name",
+                              name == nullptr ? "no text" : shown_name(*name), shown_name(tensor)));
     }
     names.insert(*name);
   }

@@ -25,12 +25,6 @@ constexpr std::int32_t kExtentMax = 1 << 24;
 constexpr std::int32_t kLayersMax = 4096;
 using Header = std::array<std::int32_t, 256>;
 
-std::unexpected<Error> bad_file(const std::string& path, std::string message,
-                                std::string hint = "") {
-  return std::unexpected(
-      Error{ErrorCode::kInvalid, std::move(message), std::move(hint), {.file = path}, "", {}});
-}
-
 /// A tensor of the model in the order of the file.
 struct Entry {
   PartTensor tensor;
@@ -84,26 +78,26 @@ struct Contents {
 
 Result<Contents> read_header(const std::string& path, const Header& header) {
   if (header[0] != kMagic) {
-    return bad_file(path,
-                    fmt::format("the file begins with {}, not with {} as a model of llm.c does",
-                                header[0], kMagic),
-                    header[0] == 20240520 || header[0] == 20240801
-                        ? "these are llm.c's tokens; a model is wanted"
-                        : "give a folder with a model, or a model file of llm.c");
+    return invalid_at({path},
+                      fmt::format("the file begins with {}, not with {} as a model of llm.c does",
+                                  header[0], kMagic),
+                      header[0] == 20240520 || header[0] == 20240801
+                          ? "these are llm.c's tokens; a model is wanted"
+                          : "give a folder with a model, or a model file of llm.c");
   }
   Contents contents;
   if (header[1] != kFloat32Version && header[1] != kBfloat16Version) {
-    return bad_file(path,
-                    fmt::format("version {} at byte 4; longhaul reads {} (float32) and {} "
-                                "(bfloat16)",
-                                header[1], kFloat32Version, kBfloat16Version),
-                    "write it again with a newer train_gpt2.py of llm.c");
+    return invalid_at({path},
+                      fmt::format("version {} at byte 4; longhaul reads {} (float32) and {} "
+                                  "(bfloat16)",
+                                  header[1], kFloat32Version, kBfloat16Version),
+                      "write it again with a newer train_gpt2.py of llm.c");
   }
   if (header[1] == kBfloat16Version) contents.type = TensorType::kBf16;
   const auto extent = [&](std::size_t at, const char* name, int max) -> Result<int> {
     if (header[at] >= 1 && header[at] <= max) return header[at];
-    return bad_file(
-        path, fmt::format("{} {} at byte {}, not from 1 to {}", name, header[at], 4 * at, max));
+    return invalid_at(
+        {path}, fmt::format("{} {} at byte {}, not from 1 to {}", name, header[at], 4 * at, max));
   };
   ModelShape& model = contents.model;
   LH_ASSIGN(model.context, extent(2, "a context of", kExtentMax));
@@ -113,13 +107,13 @@ Result<Contents> read_header(const std::string& path, const Header& header) {
   LH_ASSIGN(model.width, extent(6, "a width of", kExtentMax / 4));
   LH_ASSIGN(const int padded, extent(7, "a padded vocabulary of", kExtentMax));
   if (padded < model.vocabulary) {
-    return bad_file(path, fmt::format("a padded vocabulary of {} at byte 28, less than the "
-                                      "vocabulary of {}",
-                                      padded, model.vocabulary));
+    return invalid_at({path}, fmt::format("a padded vocabulary of {} at byte 28, less than the "
+                                          "vocabulary of {}",
+                                          padded, model.vocabulary));
   }
   if (model.width % model.heads != 0) {
-    return bad_file(path, fmt::format("a width of {} at byte 24 is no multiple of {} heads",
-                                      model.width, model.heads));
+    return invalid_at({path}, fmt::format("a width of {} at byte 24 is no multiple of {} heads",
+                                          model.width, model.heads));
   }
   model.kv_heads = model.heads;
   model.head_width = model.width / model.heads;
@@ -191,8 +185,8 @@ Result<ModelSource> open_llmc(Storage& storage, const std::string& path) {
   LH_ASSIGN(auto file, storage.open(path));
   const std::uint64_t size = file->size();
   if (size < kHeaderBytes) {
-    return bad_file(path, fmt::format("{} bytes are no model of llm.c, whose header has {}", size,
-                                      kHeaderBytes));
+    return invalid_at({path}, fmt::format("{} bytes are no model of llm.c, whose header has {}",
+                                          size, kHeaderBytes));
   }
   Header header{};
   LH_TRY(file->read(0, std::as_writable_bytes(std::span(header))));
@@ -200,10 +194,10 @@ Result<ModelSource> open_llmc(Storage& storage, const std::string& path) {
   const std::uint64_t elements = elements_of(layout_of(contents.model, contents.padded_vocabulary));
   const std::uint64_t wanted = kHeaderBytes + elements * bytes_of(contents.type);
   if (size != wanted) {
-    return bad_file(path,
-                    fmt::format("the file ends at byte {}, and its header's {} weights at {}", size,
-                                elements, wanted),
-                    size < wanted ? "the file was cut short; fetch it again" : "");
+    return invalid_at({path},
+                      fmt::format("the file ends at byte {}, and its header's {} weights at {}",
+                                  size, elements, wanted),
+                      size < wanted ? "the file was cut short; fetch it again" : "");
   }
   ModelSource source{.kind = "a model file of llm.c",
                      .path = path,

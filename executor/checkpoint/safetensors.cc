@@ -61,12 +61,6 @@ std::optional<std::uint64_t> bytes_of(TensorType type, std::span<const std::uint
   return bytes;
 }
 
-std::unexpected<Error> bad_file(const std::string& path, std::string message,
-                                std::string hint = "") {
-  return std::unexpected(
-      Error{ErrorCode::kInvalid, std::move(message), std::move(hint), {.file = path}, "", {}});
-}
-
 // ---- writing
 
 /// Gives every tensor its place behind the one before it; answers the size of all.
@@ -290,19 +284,19 @@ Result<void> check_tensor(const std::string& path, const StoredTensor& tensor,
                           std::uint64_t data_bytes) {
   const std::string name = shown_name(tensor.name);
   if (tensor.end < tensor.begin) {
-    return bad_file(path, fmt::format("tensor {} ends at byte {}, before it begins at {}", name,
-                                      tensor.end, tensor.begin));
+    return invalid_at({path}, fmt::format("tensor {} ends at byte {}, before it begins at {}", name,
+                                          tensor.end, tensor.begin));
   }
   const auto wanted = bytes_of(tensor.type, tensor.shape);
   if (!wanted || *wanted != tensor.bytes()) {
-    return bad_file(path,
-                    fmt::format("tensor {} has {} bytes, but {} {} needs {}", name, tensor.bytes(),
-                                name_of(tensor.type), shape_text(tensor.shape),
-                                wanted ? fmt::format("{}", *wanted) : "more than 2^64"));
+    return invalid_at(
+        {path}, fmt::format("tensor {} has {} bytes, but {} {} needs {}", name, tensor.bytes(),
+                            name_of(tensor.type), shape_text(tensor.shape),
+                            wanted ? fmt::format("{}", *wanted) : "more than 2^64"));
   }
   if (tensor.end > data_bytes) {
-    return bad_file(
-        path,
+    return invalid_at(
+        {path},
         fmt::format("tensor {} ends at byte {} of {} bytes of data", name, tensor.end, data_bytes),
         "the file was cut short; fetch it again");
   }
@@ -384,26 +378,27 @@ Result<SafetensorsReader> SafetensorsReader::open(Storage& storage, const std::s
   LH_ASSIGN(auto file, storage.open(path));
   const std::uint64_t file_bytes = file->size();
   if (file_bytes < kPrefixBytes) {
-    return bad_file(path, fmt::format("{} bytes are no safetensors file", file_bytes),
-                    "the file was cut short; fetch it again");
+    return invalid_at({path}, fmt::format("{} bytes are no safetensors file", file_bytes),
+                      "the file was cut short; fetch it again");
   }
   std::uint64_t length = 0;
   LH_TRY(file->read(0, std::as_writable_bytes(std::span(&length, 1))));
   if (length > kHeaderBytesMax) {
-    return bad_file(
-        path, fmt::format("a header of {} bytes; the format allows {}", length, kHeaderBytesMax),
+    return invalid_at(
+        {path}, fmt::format("a header of {} bytes; the format allows {}", length, kHeaderBytesMax),
         "is this a safetensors file?");
   }
   if (length > file_bytes - kPrefixBytes) {
-    return bad_file(path, fmt::format("a header of {} bytes in a file of {}", length, file_bytes),
-                    "the file was cut short; fetch it again");
+    return invalid_at({path},
+                      fmt::format("a header of {} bytes in a file of {}", length, file_bytes),
+                      "the file was cut short; fetch it again");
   }
   std::string header(static_cast<std::size_t>(length), '\0');
   LH_TRY(file->read(kPrefixBytes, std::as_writable_bytes(std::span(header))));
-  if (!header.starts_with('{')) return bad_file(path, "the header does not start with `{`");
+  if (!header.starts_with('{')) return invalid_at({path}, "the header does not start with `{`");
   HeaderHandler handler;
   if (!nlohmann::json::sax_parse(header.begin(), header.end(), &handler)) {
-    return bad_file(path, std::move(handler.objection));
+    return invalid_at({path}, std::move(handler.objection));
   }
 
   SafetensorsReader reader(std::move(file));
@@ -426,7 +421,7 @@ Result<void> SafetensorsReader::check_places(std::uint64_t data_bytes) {
   for (std::size_t i = 1; i < by_name_.size(); ++i) {
     const std::string& name = tensors_[by_name_[i]].name;
     if (name == tensors_[by_name_[i - 1]].name) {
-      return bad_file(path(), fmt::format("tensor {} is there twice", shown_name(name)));
+      return invalid_at({path()}, fmt::format("tensor {} is there twice", shown_name(name)));
     }
   }
 
@@ -434,8 +429,8 @@ Result<void> SafetensorsReader::check_places(std::uint64_t data_bytes) {
   for (const StoredTensor& tensor : tensors_) {
     LH_TRY(check_tensor(path(), tensor, data_bytes));
     if (tensor.begin != expected) {
-      return bad_file(
-          path(),
+      return invalid_at(
+          {path()},
           fmt::format("tensor {} begins at byte {}, {}", shown_name(tensor.name), tensor.begin,
                       tensor.begin < expected
                           ? fmt::format("inside the one that ends at {}", expected)
@@ -444,8 +439,8 @@ Result<void> SafetensorsReader::check_places(std::uint64_t data_bytes) {
     expected = tensor.end;
   }
   if (expected != data_bytes) {
-    return bad_file(path(), fmt::format("the tensors end at byte {} of {} bytes of data", expected,
-                                        data_bytes));
+    return invalid_at({path()}, fmt::format("the tensors end at byte {} of {} bytes of data",
+                                            expected, data_bytes));
   }
   return {};
 }
@@ -461,12 +456,12 @@ Result<const StoredTensor*> SafetensorsReader::need(std::string_view name, Tenso
                                                     std::span<const std::uint64_t> shape) const {
   const StoredTensor* const tensor = find(name);
   if (tensor == nullptr) {
-    return bad_file(path(), fmt::format("tensor {} is missing", shown_name(name)));
+    return invalid_at({path()}, fmt::format("tensor {} is missing", shown_name(name)));
   }
   if (tensor->type != type || !std::ranges::equal(tensor->shape, shape)) {
-    return bad_file(path(), fmt::format("tensor {} is {} {}, not {} {}", shown_name(name),
-                                        name_of(tensor->type), shape_text(tensor->shape),
-                                        name_of(type), shape_text(shape)));
+    return invalid_at({path()}, fmt::format("tensor {} is {} {}, not {} {}", shown_name(name),
+                                            name_of(tensor->type), shape_text(tensor->shape),
+                                            name_of(type), shape_text(shape)));
   }
   return tensor;
 }

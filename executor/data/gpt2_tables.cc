@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
 std::unexpected<Error> bad_table(const std::string& file, int line, std::string message) {
-  return std::unexpected(Error{ErrorCode::kInvalid, std::move(message), "", {file, line}, "", {}});
+  return invalid_at({file, line}, std::move(message));
 }
 
 Result<void> read_vocabulary(const BpeTables& tables, const nlohmann::json& json,

@@ -122,14 +122,11 @@ class Import {
   std::unexpected<Error> outside(const TokenFile& file, std::int64_t index,
                                  std::int64_t token) const {
     const std::string id = token < 0 ? "a negative token" : fmt::format("token {}", token);
-    return std::unexpected(
-        Error{ErrorCode::kInvalid,
-              fmt::format("{} at byte {} (number {} of the file) is outside the vocabulary of {}",
-                          id, file.offset_of(index), index, options_.vocabulary),
-              "was the file made with another tokenizer?",
-              {.file = file.path()},
-              "",
-              {}});
+    return invalid_at(
+        {file.path()},
+        fmt::format("{} at byte {} (number {} of the file) is outside the vocabulary of {}", id,
+                    file.offset_of(index), index, options_.vocabulary),
+        "was the file made with another tokenizer?");
   }
 
   Result<Dataset> finish(TokenShardWriter& train, TokenShardWriter& validation) {

@@ -235,8 +235,7 @@ class Preparation {
     const EncodedBlock::BadLine& bad = *done.encoded.bad_line;
     auto place = inputs_->place(done.block.begin + static_cast<std::int64_t>(bad.begin));
     if (!place) return std::unexpected(std::move(place).error());
-    return std::unexpected(
-        Error{ErrorCode::kInvalid, bad.what, bad.hint, *std::move(place), "", {}});
+    return invalid_at(*std::move(place), bad.what, bad.hint);
   }
 
   Result<Dataset> finish(TokenShardWriter& train, TokenShardWriter& validation) {

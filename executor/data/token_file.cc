@@ -14,12 +14,6 @@ constexpr std::string_view kIndexMagic("MMIDIDX\0\0", 9);
 constexpr std::int64_t kIndexHeaderBytes = 34;
 constexpr std::size_t kIndexRead = std::size_t{1} << 16;
 
-std::unexpected<Error> bad_file(const std::string& path, std::string message,
-                                std::string hint = "") {
-  return std::unexpected(
-      Error{ErrorCode::kInvalid, std::move(message), std::move(hint), {.file = path}, "", {}});
-}
-
 template <class Number>
 Number number_at(std::span<const std::byte> bytes, std::size_t offset) {
   Number value;
@@ -67,10 +61,10 @@ Result<TokenFile> TokenFile::open(Storage& storage, const std::string& path) {
 
 Result<TokenFile> TokenFile::open_raw(std::unique_ptr<ReadableFile> file) {
   const auto size = static_cast<std::int64_t>(file->size());
-  if (size == 0) return bad_file(file->path(), "the file is empty");
+  if (size == 0) return invalid_at({file->path()}, "the file is empty");
   if (size % 2 != 0) {
-    return bad_file(
-        file->path(),
+    return invalid_at(
+        {file->path()},
         fmt::format("not a file of tokens: it starts with no magic number of llm.c, has "
                     "no .idx beside it, and its {} bytes are no whole number of uint16",
                     size));
@@ -86,8 +80,9 @@ Result<TokenFile> TokenFile::open_megatron(Storage& storage, const std::string& 
   const std::string tokens_path = stem_of(index_path) + ".bin";
   LH_ASSIGN(const EntryKind kind, storage.kind(tokens_path));
   if (kind != EntryKind::kFile) {
-    return bad_file(index_path, fmt::format("the tokens of this index are not in {}", tokens_path),
-                    "a Megatron data set is two files, NAME.bin and NAME.idx");
+    return invalid_at({index_path},
+                      fmt::format("the tokens of this index are not in {}", tokens_path),
+                      "a Megatron data set is two files, NAME.bin and NAME.idx");
   }
   TokenFile result;
   LH_ASSIGN(const auto index, storage.open(index_path));
@@ -97,7 +92,9 @@ Result<TokenFile> TokenFile::open_megatron(Storage& storage, const std::string& 
 }
 
 Result<void> TokenFile::read_index(ReadableFile& index) {
-  const auto bad = [&](std::string message) { return bad_file(index.path(), std::move(message)); };
+  const auto bad = [&](std::string message) {
+    return invalid_at({index.path()}, std::move(message));
+  };
   const auto size = static_cast<std::int64_t>(index.size());
   if (size < kIndexHeaderBytes) {
     return bad(fmt::format("a Megatron index has at least {} bytes, this one {}", kIndexHeaderBytes,
@@ -168,9 +165,10 @@ Result<void> TokenFile::read_index(ReadableFile& index) {
   tokens_ = total;
   const auto stored = static_cast<std::int64_t>(file_->size());
   if (stored != total * width_ || total == 0) {
-    return bad_file(file_->path(), fmt::format("the index says {} tokens of {} bytes, which is a "
-                                               "file of {} bytes, but it has {}",
-                                               total, width_, total * width_, stored));
+    return invalid_at({file_->path()},
+                      fmt::format("the index says {} tokens of {} bytes, which is a "
+                                  "file of {} bytes, but it has {}",
+                                  total, width_, total * width_, stored));
   }
   return {};
 }

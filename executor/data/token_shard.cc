@@ -16,12 +16,6 @@ static_assert(std::endian::native == std::endian::little, "shards are read as th
 /// Tokens of one read of a scan, and the bytes that one read of a shard takes at a time.
 constexpr std::size_t kScanTokens = std::size_t{1} << 16;
 
-std::unexpected<Error> bad_shard(const std::string& path, std::string message,
-                                 std::string hint = "") {
-  return std::unexpected(
-      Error{ErrorCode::kInvalid, std::move(message), std::move(hint), {.file = path}, "", {}});
-}
-
 /// Answers the position of the first id outside the vocabulary, or out.size().
 template <class Stored>
 std::size_t widen(std::span<const std::byte> bytes, std::int64_t vocabulary, std::span<Token> out) {
@@ -43,37 +37,38 @@ Result<TokenShard> TokenShard::open(Storage& storage, const std::string& path) {
   LH_ASSIGN(std::unique_ptr<ReadableFile> file, storage.open(path));
   const auto size = static_cast<std::int64_t>(file->size());
   if (size < kShardHeaderBytes) {
-    return bad_shard(path, fmt::format("a token shard starts with a header of {} bytes, but the "
-                                       "file has only {}",
-                                       kShardHeaderBytes, size));
+    return invalid_at({path}, fmt::format("a token shard starts with a header of {} bytes, but the "
+                                          "file has only {}",
+                                          kShardHeaderBytes, size));
   }
   std::array<std::int32_t, 3> header{};
   LH_TRY(file->read(0, std::as_writable_bytes(std::span(header))));
   const auto [magic, version, count] = header;
   if (magic != kShardMagic16 && magic != kShardMagic32) {
-    return bad_shard(path,
-                     fmt::format("not a token shard: it starts with {}, not with {} or {}", magic,
-                                 kShardMagic16, kShardMagic32),
-                     "shards are written by longhaul data prepare or llm.c's scripts; nanoGPT's "
-                     ".bin files have no header");
+    return invalid_at({path},
+                      fmt::format("not a token shard: it starts with {}, not with {} or {}", magic,
+                                  kShardMagic16, kShardMagic32),
+                      "shards are written by longhaul data prepare or llm.c's scripts; nanoGPT's "
+                      ".bin files have no header");
   }
   const bool wide = magic == kShardMagic32;
   const std::int32_t expected = wide ? kShardVersion32 : kShardVersion16;
   if (version != expected) {
-    return bad_shard(path, fmt::format("token shard of version {} at byte 4; magic {} goes with "
-                                       "version {}",
-                                       version, magic, expected));
+    return invalid_at({path}, fmt::format("token shard of version {} at byte 4; magic {} goes with "
+                                          "version {}",
+                                          version, magic, expected));
   }
   if (count < 1) {
-    return bad_shard(path, fmt::format("the header says {} tokens at byte 8", count));
+    return invalid_at({path}, fmt::format("the header says {} tokens at byte 8", count));
   }
   const int width = wide ? 4 : 2;
   const std::int64_t wanted = kShardHeaderBytes + std::int64_t{count} * width;
   if (size != wanted) {
-    return bad_shard(path, fmt::format("the header says {} tokens of {} bytes, which is a file of "
-                                       "{} bytes, but it has {}: {}",
-                                       count, width, wanted, size,
-                                       size < wanted ? "it was cut off" : "something follows"));
+    return invalid_at({path},
+                      fmt::format("the header says {} tokens of {} bytes, which is a file of "
+                                  "{} bytes, but it has {}: {}",
+                                  count, width, wanted, size,
+                                  size < wanted ? "it was cut off" : "something follows"));
   }
   return TokenShard(std::move(file), count, width);
 }
@@ -93,11 +88,11 @@ Result<void> TokenShard::read(std::int64_t first, std::int64_t vocabulary, std::
     if (good < piece.size()) {
       const auto wrong = static_cast<std::uint32_t>(piece[good]);
       const std::int64_t index = first + static_cast<std::int64_t>(good);
-      return bad_shard(path(),
-                       fmt::format("token {} at byte {} (number {} of the file) is outside the "
-                                   "vocabulary of {}",
-                                   wrong, kShardHeaderBytes + index * width_, index, vocabulary),
-                       "was the file made with another tokenizer than the model's?");
+      return invalid_at({path()},
+                        fmt::format("token {} at byte {} (number {} of the file) is outside the "
+                                    "vocabulary of {}",
+                                    wrong, kShardHeaderBytes + index * width_, index, vocabulary),
+                        "was the file made with another tokenizer than the model's?");
     }
     first += std::ssize(piece);
     out = out.subspan(piece.size());

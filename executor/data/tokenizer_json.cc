@@ -73,8 +73,7 @@ class Reader {
       std::string hint = "byte-level byte-pair encodings are read (GPT-2's, Llama 3's, Qwen's)") {
     if (why.empty()) hint = "";
     what += why;
-    return std::unexpected(
-        Error{ErrorCode::kInvalid, std::move(what), std::move(hint), {source_.file}, "", {}});
+    return invalid_at({source_.file}, std::move(what), std::move(hint));
   }
 
   Result<void> read_normalizer(const Json& normalizer) {

@@ -47,8 +47,6 @@ TEST(Codec, a_history_is_told_apart_from_what_writes_its_differences) {
   EXPECT_EQ(without_history(Codec::kAqInt3), Codec::kInt3);
   EXPECT_FALSE(has_history(Codec::kInt3));
   EXPECT_EQ(without_history(Codec::kHadamard4), Codec::kHadamard4);
-  EXPECT_TRUE(is_lossy(Codec::kBf16));
-  EXPECT_FALSE(is_lossy(Codec::kNone));
 }
 
 }  // namespace
