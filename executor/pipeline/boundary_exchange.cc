@@ -15,7 +15,7 @@ struct BoundaryExchange::Shared {
 
 BoundaryExchange::BoundaryExchange(Context context)
     : context_(std::move(context)), shared_(std::make_shared<Shared>()) {
-  shared_->samples = context_.samples;
+  shared_->samples = std::move(context_.samples);
 }
 
 BoundaryExchange::~BoundaryExchange() {
