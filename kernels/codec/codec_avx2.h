@@ -49,9 +49,15 @@ LH_AVX2_INLINE __m256i to_bf16(__m256i bits) {
   return _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
 }
 /// Eight bf16 from memory as floats.
-LH_AVX2_INLINE __m256i from_bf16(const void* codes) {
+LH_AVX2_INLINE __m256 from_bf16(const void* codes) {
   const __m128i halves = _mm_loadu_si128(static_cast<const __m128i*>(codes));
-  return _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+/// The sum as bf16 in the low halves: to nearest even, what has no normal exponent to +0.
+LH_AVX2_INLINE __m256i rounded_sum(__m256 history, __m256 y) {
+  const __m256i sum = _mm256_castps_si256(_mm256_add_ps(history, y));
+  const __m256i exponent = _mm256_and_si256(sum, _mm256_set1_epi32(0x7f800000));
+  return _mm256_andnot_si256(_mm256_cmpeq_epi32(exponent, _mm256_setzero_si256()), to_bf16(sum));
 }
 /// The low halves of 16 lanes, in order: a pack works within 128 bits, the permutation mends that.
 LH_AVX2_INLINE __m256i low_halves(__m256i low, __m256i high) {

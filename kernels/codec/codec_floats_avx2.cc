@@ -48,7 +48,7 @@ LH_AVX2 std::uint32_t bf16_decode(const std::byte* codes, std::size_t n, float* 
   __m256i largest = _mm256_setzero_si256();
   std::size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const __m256i bits = from_bf16(codes + 2 * i);
+    const __m256i bits = _mm256_castps_si256(from_bf16(codes + 2 * i));
     largest = _mm256_max_epu32(largest, sign_cleared(bits));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(x + i), bits);
   }
@@ -148,26 +148,19 @@ LH_AVX2 void subtract_history(const float* x, const std::uint16_t* history, std:
                               float* d) {
   std::size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const __m256 base = _mm256_castsi256_ps(from_bf16(history + i));
+    const __m256 base = from_bf16(history + i);
     _mm256_storeu_ps(d + i, _mm256_sub_ps(_mm256_loadu_ps(x + i), base));
   }
   reference_kernels().subtract_history(x + i, history + i, n - i, d + i);
-}
-
-/// The sum as bf16 in the low halves: to nearest even, what has no normal exponent to +0.
-LH_AVX2_INLINE __m256i rounded_sum(const float* y, const std::uint16_t* history) {
-  const __m256i sum = _mm256_castps_si256(
-      _mm256_add_ps(_mm256_castsi256_ps(from_bf16(history)), _mm256_loadu_ps(y)));
-  const __m256i exponent = _mm256_and_si256(sum, _mm256_set1_epi32(0x7f800000));
-  return _mm256_andnot_si256(_mm256_cmpeq_epi32(exponent, _mm256_setzero_si256()), to_bf16(sum));
 }
 
 LH_AVX2 std::uint32_t add_history(float* y, std::size_t n, std::uint16_t* history) {
   __m256i largest = _mm256_setzero_si256();
   std::size_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const __m256i low = rounded_sum(y + i, history + i);
-    const __m256i high = rounded_sum(y + i + kLanes, history + i + kLanes);
+    const __m256i low = rounded_sum(from_bf16(history + i), _mm256_loadu_ps(y + i));
+    const __m256i high =
+        rounded_sum(from_bf16(history + i + kLanes), _mm256_loadu_ps(y + i + kLanes));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i), _mm256_slli_epi32(low, 16));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + i + kLanes), _mm256_slli_epi32(high, 16));
     const __m256i halves = low_halves(low, high);

@@ -17,39 +17,57 @@ constexpr std::size_t kUnit = 32;  // codes of a register, packed together
 
 // ---- scales
 
+/// Where numbers come from: a tensor, or its difference to a history, with the largest magnitude of
+/// the tensor found on the way.
+struct Plain {
+  const float* x;
+  LH_AVX2_INLINE __m256i load(std::size_t i) const { return load_bits(x + i); }
+};
+struct Difference {
+  const float* x;
+  const std::uint16_t* history;
+  __m256i largest;
+  LH_AVX2_INLINE __m256i load(std::size_t i) {
+    const __m256i bits = load_bits(x + i);
+    largest = _mm256_max_epu32(largest, sign_cleared(bits));
+    return _mm256_castps_si256(_mm256_sub_ps(_mm256_castsi256_ps(bits), from_bf16(history + i)));
+  }
+};
+
 /// What orders elements by magnitude: the magnitude or, where the sign must survive, the number
 /// with its sign at the lower end.
 template <CodecGrid kGrid>
-LH_AVX2_INLINE __m256i order_key(const float* x) {
-  const __m256i bits = load_bits(x);
+LH_AVX2_INLINE __m256i order_key(__m256i bits) {
   if constexpr (!kGrid.has_signed_scale) return sign_cleared(bits);
   return _mm256_or_si256(_mm256_add_epi32(bits, bits), _mm256_srli_epi32(bits, 31));
 }
 
 /// Largest key of each lane over a block.
-template <CodecGrid kGrid>
-LH_AVX2_INLINE __m256i block_keys(const float* x) {
-  __m256i a = order_key<kGrid>(x), b = order_key<kGrid>(x + kLanes);
-  for (std::size_t i = 2 * kLanes; i < kGrid.block; i += 2 * kLanes) {
-    a = _mm256_max_epu32(a, order_key<kGrid>(x + i));
-    b = _mm256_max_epu32(b, order_key<kGrid>(x + i + kLanes));
+template <CodecGrid kGrid, class Source>
+LH_AVX2_INLINE __m256i block_keys(Source& x, std::size_t first) {
+  __m256i a = order_key<kGrid>(x.load(first)), b = order_key<kGrid>(x.load(first + kLanes));
+  for (std::size_t i = first + 2 * kLanes; i < first + kGrid.block; i += 2 * kLanes) {
+    a = _mm256_max_epu32(a, order_key<kGrid>(x.load(i)));
+    b = _mm256_max_epu32(b, order_key<kGrid>(x.load(i + kLanes)));
   }
   return _mm256_max_epu32(a, b);
 }
 /// Four blocks' lanes reduced to [block 0, 1, 2, 3], once for each 128-bit half.
-template <CodecGrid kGrid>
-LH_AVX2_INLINE __m256i reduce_four(const float* x) {
-  const __m256i k0 = block_keys<kGrid>(x), k1 = block_keys<kGrid>(x + kGrid.block);
-  const __m256i k2 = block_keys<kGrid>(x + 2 * kGrid.block);
-  const __m256i k3 = block_keys<kGrid>(x + 3 * kGrid.block);
+template <CodecGrid kGrid, class Source>
+LH_AVX2_INLINE __m256i reduce_four(Source& x, std::size_t i) {
+  const __m256i k0 = block_keys<kGrid>(x, i), k1 = block_keys<kGrid>(x, i + kGrid.block);
+  const __m256i k2 = block_keys<kGrid>(x, i + 2 * kGrid.block);
+  const __m256i k3 = block_keys<kGrid>(x, i + 3 * kGrid.block);
   const __m256i a = _mm256_max_epu32(_mm256_unpacklo_epi32(k0, k1), _mm256_unpackhi_epi32(k0, k1));
   const __m256i b = _mm256_max_epu32(_mm256_unpacklo_epi32(k2, k3), _mm256_unpackhi_epi32(k2, k3));
   return _mm256_max_epu32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
 }
 
-/// A division has a long latency, so the scales of eight blocks are computed as one register.
-template <CodecGrid kGrid>
-LH_AVX2 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding, std::byte* plane) {
+/// Of whole groups. A division has a long latency, so the scales of eight blocks are computed as
+/// one register.
+template <CodecGrid kGrid, class Source>
+LH_AVX2_INLINE DifferenceDone scale_groups(Source& x, std::size_t n, Rounding rounding,
+                                           std::byte* plane) {
   constexpr std::size_t kGroup = kLanes * kGrid.block;
   const bool is_nearest = rounding == Rounding::kNearest;
   const __m256i least = _mm256_set1_epi32(is_nearest ? kScaleMin : kStochasticScaleMin);
@@ -57,8 +75,8 @@ LH_AVX2 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding, s
   __m256i largest = _mm256_setzero_si256();
   std::size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
-    const __m256i first = reduce_four<kGrid>(x + i);
-    const __m256i second = reduce_four<kGrid>(x + i + kGroup / 2);
+    const __m256i first = reduce_four<kGrid>(x, i);
+    const __m256i second = reduce_four<kGrid>(x, i + kGroup / 2);
     const __m256i keys = _mm256_max_epu32(_mm256_permute2x128_si256(first, second, 0x20),
                                           _mm256_permute2x128_si256(first, second, 0x31));
     const __m256i peaks = kGrid.has_signed_scale ? _mm256_srli_epi32(keys, 1) : keys;
@@ -74,9 +92,24 @@ LH_AVX2 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding, s
     _mm_storeu_si128(reinterpret_cast<__m128i*>(plane + 2 * (i / kGrid.block)),
                      _mm256_castsi256_si128(low_halves(scale, scale)));
   }
-  return std::max(
-      largest_lane(largest),
-      reference_of<kGrid>().scales(x + i, n - i, rounding, plane + 2 * (i / kGrid.block)));
+  return {.elements = i, .largest = largest_lane(largest)};
+}
+
+template <CodecGrid kGrid>
+LH_AVX2 std::uint32_t scales(const float* x, std::size_t n, Rounding rounding, std::byte* plane) {
+  Plain source{x};
+  const DifferenceDone done = scale_groups<kGrid>(source, n, rounding, plane);
+  const std::size_t i = done.elements;
+  return std::max(done.largest, reference_of<kGrid>().scales(x + i, n - i, rounding,
+                                                             plane + 2 * (i / kGrid.block)));
+}
+template <CodecGrid kGrid>
+LH_AVX2 DifferenceDone difference_scales(const float* x, const std::uint16_t* history,
+                                         std::size_t n, Rounding rounding, std::byte* plane) {
+  Difference source{x, history, _mm256_setzero_si256()};
+  DifferenceDone done = scale_groups<kGrid>(source, n, rounding, plane);
+  done.source_largest = largest_lane(source.largest);
+  return done;
 }
 
 // ---- codes
@@ -229,7 +262,7 @@ LH_AVX2_INLINE std::size_t encode_groups(const float* x, std::size_t n, const st
   std::size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     alignas(32) std::array<float, kLanes> inverses;
-    const __m256 group = _mm256_castsi256_ps(from_bf16(plane + 2 * (i / kGrid.block)));
+    const __m256 group = from_bf16(plane + 2 * (i / kGrid.block));
     _mm256_store_ps(inverses.data(), _mm256_mul_ps(_mm256_div_ps(_mm256_set1_ps(1.0f), group),
                                                    _mm256_set1_ps(Rounded::kFactor)));
     for (std::size_t k = i; k < i + kGroup; k += kUnit) {
@@ -268,7 +301,7 @@ LH_AVX2 bool decode(const std::byte* plane, const std::byte* codes, std::size_t 
   std::size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     alignas(32) std::array<float, kLanes> group;
-    _mm256_store_ps(group.data(), _mm256_castsi256_ps(from_bf16(plane + 2 * (i / kGrid.block))));
+    _mm256_store_ps(group.data(), from_bf16(plane + 2 * (i / kGrid.block)));
     for (std::size_t k = i; k < i + kGroup; k += kUnit) {
       const __m256 scale = _mm256_set1_ps(group[(k - i) / kGrid.block]);
       const __m256i unit = load_unit<kGrid>(codes + k * kGrid.bits / 8);
@@ -287,11 +320,58 @@ LH_AVX2 bool decode(const std::byte* plane, const std::byte* codes, std::size_t 
   return rest && _mm256_testz_si256(found, found) != 0;
 }
 
+// ---- differences to a history
+
+/// Eight codes; `sum` becomes what the history makes of them, bf16 in the low halves.
+template <CodecGrid kGrid>
+LH_AVX2_INLINE __m256i difference_codes(const float* x, const std::uint16_t* history,
+                                        __m256 inverse, __m256 scale, __m256i& sum) {
+  const __m256 base = from_bf16(history);
+  const __m256 difference = _mm256_sub_ps(_mm256_loadu_ps(x), base);
+  __m256i codes = _mm256_cvtps_epi32(_mm256_mul_ps(difference, inverse));
+  if constexpr (kGrid.has_signed_scale) {
+    codes = _mm256_min_epi32(codes, _mm256_set1_epi32(kGrid.code_max()));
+  }
+  sum = rounded_sum(base, _mm256_mul_ps(_mm256_cvtepi32_ps(codes), scale));
+  return codes;
+}
+
+template <CodecGrid kGrid>
+LH_AVX2 std::size_t encode_difference(const float* x, std::uint16_t* history, std::size_t n,
+                                      const std::byte* plane, std::byte* codes) {
+  constexpr std::size_t kGroup = kLanes * kGrid.block;
+  std::size_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) {
+    alignas(32) std::array<float, kLanes> inverses, group;
+    const __m256 of_group = from_bf16(plane + 2 * (i / kGrid.block));
+    _mm256_store_ps(group.data(), of_group);
+    _mm256_store_ps(inverses.data(), _mm256_div_ps(_mm256_set1_ps(1.0f), of_group));
+    for (std::size_t k = i; k < i + kGroup; k += kUnit) {
+      const __m256 inverse = _mm256_set1_ps(inverses[(k - i) / kGrid.block]);
+      const __m256 scale = _mm256_set1_ps(group[(k - i) / kGrid.block]);
+      __m256i unit[4], sums[4];
+      for (std::size_t p = 0; p < 4; ++p) {
+        const std::size_t at = k + p * kLanes;
+        unit[p] = difference_codes<kGrid>(x + at, history + at, inverse, scale, sums[p]);
+      }
+      auto* const to = reinterpret_cast<__m256i*>(history + k);
+      _mm256_storeu_si256(to, low_halves(sums[0], sums[1]));
+      _mm256_storeu_si256(to + 1, low_halves(sums[2], sums[3]));
+      store_unit<kGrid>(narrowed(unit[0], unit[1], unit[2], unit[3]), codes + k * kGrid.bits / 8);
+    }
+  }
+  return i;
+}
+
 struct Maker {
   template <CodecGrid kGrid>
   constexpr BlockKernels operator()() const {
-    return {scales<kGrid>, encode<kGrid>, encode_stochastic<kGrid>,
-            decode<kGrid>, nullptr,       nullptr};
+    return {scales<kGrid>,
+            encode<kGrid>,
+            encode_stochastic<kGrid>,
+            decode<kGrid>,
+            difference_scales<kGrid>,
+            encode_difference<kGrid>};
   }
 };
 

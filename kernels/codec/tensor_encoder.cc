@@ -11,6 +11,12 @@
 namespace longhaul {
 namespace {
 
+/// Half of what the decoder takes: while codes are computed, the hardware's prefetcher runs ahead
+/// by about as much, which makes a tensor that is not in the cache 5 to 10 % faster (in cache: 3 %
+/// slower).
+constexpr std::size_t kEncoderStage = kStage / 2;
+static_assert(kEncoderStage % kCodecPiece == 0 && kPiece % kEncoderStage == 0);
+
 bool is_aligned(const std::byte* at, Precision type) {
   return reinterpret_cast<std::uintptr_t>(at) % bytes_of(type) == 0;
 }
@@ -124,7 +130,7 @@ std::byte* TensorEncoder::codes_at(std::size_t element) const {
 }
 
 /// What is quantised: elements of x, their difference to the history, rotated; in `room`, which
-/// holds kStage, unless it is x itself.
+/// holds kEncoderStage, unless it is x itself.
 const float* TensorEncoder::staged(std::size_t first, std::size_t count, float* room) const {
   if (header_.source != Precision::kFp32) return nullptr;  // these are never quantised
   const float* values = floats(source_) + first;
@@ -176,9 +182,9 @@ void TensorEncoder::scan_all() {
     source_magnitude_ = done.source_largest;
   }
   const bool is_remembered = asked_.history && asked_.history->kind <= HistoryKind::kDelta;
-  alignas(64) float room[kStage];
-  for (; first < n; first += kStage) {
-    const std::size_t count = std::min(n - first, kStage);
+  alignas(64) float room[kEncoderStage];
+  for (; first < n; first += kEncoderStage) {
+    const std::size_t count = std::min(n - first, kEncoderStage);
     if (is_remembered) {
       const std::uint32_t largest = kernels_->magnitude_fp32(floats(source_) + first, count);
       source_magnitude_ = std::max(source_magnitude_, largest);
@@ -273,7 +279,7 @@ Result<TensorEncoder> TensorEncoder::begin(const TensorView& x, const EncodeOpti
   return encoder;
 }
 
-/// The next elements, at most kStage, and their history.
+/// The next elements, at most kEncoderStage, and their history.
 void TensorEncoder::encode_stage(std::size_t count, float* room) {
   if (const BlockKernels* block = fused()) {
     const std::size_t done =
@@ -294,9 +300,9 @@ void TensorEncoder::advance(std::size_t elements) {
   const std::size_t left = header_.elements() - encoded_;
   LH_CHECK(elements % kCodecPiece == 0 || elements >= left, "pieces are whole blocks");
   const std::size_t end = encoded_ + std::min(elements, left);
-  alignas(64) float room[kStage];
+  alignas(64) float room[kEncoderStage];
   for (std::size_t from = encoded_; encoded_ < end;) {
-    encode_stage(std::min(end - encoded_, kStage), room);
+    encode_stage(std::min(end - encoded_, kEncoderStage), room);
     if (encoded_ == end || encoded_ - from >= kPiece) {
       advance_checksum(from);
       from = encoded_;
@@ -313,9 +319,9 @@ std::size_t TensorEncoder::ready_bytes() const {
 /// Without a history. False as soon as an element does not fit the codec.
 bool TensorEncoder::encode_in_one_pass() {
   const std::size_t n = header_.elements();
-  alignas(64) float room[kStage];
+  alignas(64) float room[kEncoderStage];
   for (std::size_t from = 0; encoded_ < n;) {
-    const std::size_t count = std::min(n - encoded_, kStage);
+    const std::size_t count = std::min(n - encoded_, kEncoderStage);
     const float* values = staged(encoded_, count, room);
     scan(encoded_, count, values);
     if (!is_packable()) return false;
