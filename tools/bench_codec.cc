@@ -3,7 +3,8 @@
 // Speeds are of whole frames with all their checksums, one thread, CPU time, as fp32 bytes a
 // second. "In cache" is one tensor of 8 MiB again and again, as a boundary tensor that has just
 // been computed; "out of cache" 32 different ones, a frame each. Beside them memcpy of the same
-// tensors and a loop that only reads them.
+// tensors, a loop that only reads them, and one that touches all that encoding touches, which says
+// how much of the time is memory's.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -60,6 +61,10 @@ EncodeOptions options_of(const Variant& variant) {
   return options;
 }
 
+std::size_t encoded_bytes(const Variant& variant) {
+  return tensor_frame_bytes(variant.codec, Precision::kFp32, kElements, variant.has_history);
+}
+
 /// Tensors with all that encoding and decoding them needs.
 struct Bench {
   Variant variant;
@@ -96,9 +101,24 @@ struct Bench {
       LH_CHECK(bytes.has_value(), "a finite tensor can be encoded");
     }
   }
+  /// Reads what encode() reads and writes as much, and computes next to nothing.
+  void touch() {
+    constexpr std::size_t kPart = 4096;
+    const std::size_t part_bytes = encoded_bytes(variant) * kPart / kElements;
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t at = 0; at < kElements; at += kPart) {
+        largest |= best_kernels().magnitude_fp32(x.data() + i * kElements + at, kPart);
+        if (variant.has_history) {
+          for (std::uint16_t& value : history_of(i).subspan(at, kPart)) value ^= 1;
+        }
+        std::memset(frame_of(i).data() + at / kPart * part_bytes, static_cast<int>(largest),
+                    part_bytes);
+      }
+    }
+  }
   void decode() {
-    const std::size_t bytes =
-        tensor_frame_bytes(variant.codec, Precision::kFp32, kElements, variant.has_history);
+    const std::size_t bytes = encoded_bytes(variant);
     for (std::size_t i = 0; i < count; ++i) {
       const auto decoded = decode_tensor(
           frame_of(i).first(bytes), std::span(y).subspan(i * kElements, kElements), history_of(i));
@@ -110,6 +130,7 @@ struct Bench {
 struct Speed {
   double encode = 0;  // GB/s
   double decode = 0;
+  double touch = 0;
 };
 
 double gigabytes_per_second(const std::vector<float>& x, double seconds) {
@@ -121,7 +142,8 @@ Speed speed_of(const Variant& variant, const std::vector<float>& x, int runs) {
   bench.encode();
   bench.decode();
   return {gigabytes_per_second(x, median_cpu_seconds(runs, [&] { bench.encode(); })),
-          gigabytes_per_second(x, median_cpu_seconds(runs, [&] { bench.decode(); }))};
+          gigabytes_per_second(x, median_cpu_seconds(runs, [&] { bench.decode(); })),
+          gigabytes_per_second(x, median_cpu_seconds(runs, [&] { bench.touch(); }))};
 }
 
 /// memcpy of the same tensors.
@@ -143,9 +165,7 @@ double read_of(const std::vector<float>& x, int runs) {
 }
 
 double bits_of(const Variant& variant) {
-  const std::size_t bytes =
-      tensor_frame_bytes(variant.codec, Precision::kFp32, kElements, variant.has_history);
-  return 8 * static_cast<double>(bytes) / static_cast<double>(kElements);
+  return 8 * static_cast<double>(encoded_bytes(variant)) / static_cast<double>(kElements);
 }
 
 /// Share of `of` that a variant must reach, where the issue says so. 0: no target.
@@ -181,10 +201,14 @@ void measure_speeds(bool quick, Figures& figures) {
   for (std::size_t i = 0; i < (quick ? kTensorsOutOfCache / 4 : kTensorsOutOfCache); ++i) {
     far.insert(far.end(), near.begin(), near.end());
   }
-  fmt::print("GB/s of fp32, {} kernels; far: out of cache; read: reading alone, out of cache\n",
-             best_kernels().name);
-  fmt::print("{:<26} {:>6} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>6}\n", "codec", "bits",
-             "encode", "decode", "memcpy", "encode/m", "decode/m", "far enc.", "far dec.", "read");
+  fmt::print(
+      "GB/s of fp32, {} kernels; far: out of cache; touch, read: what encoding reads and writes, "
+      "and "
+      "reading alone, out of cache\n",
+      best_kernels().name);
+  fmt::print("{:<26} {:>6} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6}\n", "codec",
+             "bits", "encode", "decode", "memcpy", "encode/m", "decode/m", "far enc.", "far dec.",
+             "touch", "read");
   for (const Variant& variant : variants()) {
     // The roof again each time: what else runs on the machine changes.
     const double copy = copy_of(near, runs);
@@ -193,9 +217,10 @@ void measure_speeds(bool quick, Figures& figures) {
     const Speed out = speed_of(variant, far, quick ? 1 : 3);
     const std::string name = name_of(variant);
     fmt::print(
-        "{:<26} {:>6.2f} {:>8.1f} {:>8.1f} {:>8.1f} {:>9.2f} {:>9.2f} {:>9.1f} {:>9.1f} {:>6.1f}\n",
+        "{:<26} {:>6.2f} {:>8.1f} {:>8.1f} {:>8.1f} {:>9.2f} {:>9.2f} {:>9.1f} {:>9.1f} {:>6.1f} "
+        "{:>6.1f}\n",
         name, bits_of(variant), in.encode, in.decode, copy, in.encode / copy, in.decode / copy,
-        out.encode, out.decode, read);
+        out.encode, out.decode, out.touch, read);
     figures.add(name + ": encode, in cache", in.encode / copy, encode_target(variant), "of memcpy");
     figures.add(name + ": decode, in cache", in.decode / copy, decode_target(variant), "of memcpy");
     if (encode_target(variant) > 0) {

@@ -50,7 +50,8 @@ std::vector<Subject> subjects(bool full) {
     job.activations = without_history(job.activations);
     job.history = std::nullopt;
   };
-  // A run of its own: in the first of four epochs the rate is still high, and pairs differ by chance.
+  // A run of its own: in the first of four epochs the rate is still high, and pairs differ by
+  // chance.
   const auto one_epoch = [](const std::string& name, const std::string& codec) {
     CompressionSetting setting = {
         name,

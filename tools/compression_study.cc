@@ -319,9 +319,8 @@ std::string CompressionStudy::key(const CompressionSetting& setting, std::uint64
     return fmt::format("{:016x}", part.fingerprint);
   };
   return study_key({setting.name, fine_tune_job(setting, seed),
-                    fmt::format("{}", setting.pipelines),
-                    data(second_.dataset.train), data(second_.dataset.validation), start_hash_,
-                    program_});
+                    fmt::format("{}", setting.pipelines), data(second_.dataset.train),
+                    data(second_.dataset.validation), start_hash_, program_});
 }
 
 Result<StudyRun> CompressionStudy::fine_tune(const CompressionSetting& setting, std::uint64_t seed,
