@@ -1,4 +1,5 @@
 // Frames with a history: both ends remember the same of a sample, and send what has changed.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -140,6 +141,28 @@ TEST(CodecHistory, visits_of_an_unchanged_tensor_converge_to_bf16) {
   }
 }
 
+/// Sends 7,000 elements with `value` at one place over histories of ones.
+void expect_an_empty_frame(TensorCodec codec, HistoryKind kind, float value, std::size_t place,
+                           const CodecKernels& kernels) {
+  std::vector<float> x(7000, 0.25f);
+  x[place] = value;
+  const History ones(x.size(), 0x3f80);
+  History sender = ones;
+  History none;
+  const bool is_full = kind == HistoryKind::kFull;
+  const Sent sent = send(x, options_of(kind, codec), is_full ? none : sender, kernels);
+  EXPECT_EQ(sent.frame.size(), 128u + 4);
+  EXPECT_EQ(sender, ones);
+  const auto header = parse_tensor_header(sent.frame);
+  ASSERT_TRUE(header);
+  EXPECT_EQ(header->elements(), 0u);
+  EXPECT_EQ((header->flags & kFlagNonFinite) != 0, !std::isfinite(value));
+  std::vector<float> y(x.size());
+  receive(sent.frame, y, sender, kernels);
+  for (const float decoded : y) ASSERT_TRUE(std::isnan(decoded));
+  EXPECT_EQ(sender, ones);
+}
+
 TEST(CodecHistory, what_is_not_finite_is_an_empty_frame_and_leaves_the_history_alone) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const TensorCodec codec : kTensorCodecs) {
@@ -148,22 +171,13 @@ TEST(CodecHistory, what_is_not_finite_is_an_empty_frame_and_leaves_the_history_a
            {HistoryKind::kFirst, HistoryKind::kDelta, HistoryKind::kFull, HistoryKind::kHealing}) {
         // Only where a history takes it up is 2^125 too large.
         if (value == 0x1p125f && kind >= HistoryKind::kFull) continue;
-        std::vector<float> x(7000, 0.25f);
-        x[6900] = value;  // not in the first piece
-        History sender(x.size(), 0x3f80);
-        History none;
-        const bool is_full = kind == HistoryKind::kFull;
-        const Sent sent = send(x, options_of(kind, codec), is_full ? none : sender);
-        EXPECT_EQ(sent.frame.size(), 128u + 4);
-        EXPECT_EQ(sender, History(x.size(), 0x3f80));
-        const auto header = parse_tensor_header(sent.frame);
-        ASSERT_TRUE(header);
-        EXPECT_EQ(header->elements(), 0u);
-        EXPECT_EQ((header->flags & kFlagNonFinite) != 0, !std::isfinite(value));
-        std::vector<float> y(x.size());
-        receive(sent.frame, y, sender);
-        for (const float decoded : y) ASSERT_TRUE(std::isnan(decoded));
-        EXPECT_EQ(sender, History(x.size(), 0x3f80));
+        for (const CodecKernels* kernels : all_kernels()) {
+          SCOPED_TRACE(fmt::format("{} {} {}", name_of(codec), value, kernels->name));
+          // Beyond the first piece: in a group of blocks, and behind the last whole one.
+          for (const std::size_t place : Sizes{6500, 6990}) {
+            expect_an_empty_frame(codec, kind, value, place, *kernels);
+          }
+        }
       }
     }
   }
