@@ -476,6 +476,7 @@ class LaunchProcess {
     context.validation = validation_.get();
     context.hooks.committed = [this](const JournalEntry& entry) {
       report_->committed(entry, runtime_.loop().now());
+      if (memory_.page && entry.step == spec_.first_step) before_steps_ = memory_.page->counters();
       if (entry.decision == Decision::kSkip) {
         say(fmt::format("step {} is skipped: its gradient is not finite", entry.step));
       }
@@ -582,7 +583,7 @@ class LaunchProcess {
       return failed("the run ended before it began");
     }
     std::optional<double> late;
-    if (memory_.page) late = memory_.page->counters().late_fraction();
+    if (memory_.page) late = memory_.page->counters().since(before_steps_).late_fraction();
     const Ending& ending = ending_->ending;
     progress_.reset();  // takes its line away
     fmt::print("{}\n", report_->final_table(late));
@@ -676,6 +677,9 @@ class LaunchProcess {
   std::optional<ModelSource> source_;  // of the first weights, until they are imported
   std::unique_ptr<SequenceSource> train_, validation_;
   SharedMemory memory_;
+  /// When the first step was committed, from where on steps are timed: workers set themselves up
+  /// before it, all at once.
+  EmulationCounters before_steps_;
   AsioRuntime runtime_;
   const double unix_start_ = unix_seconds() - runtime_.loop().now().value();  // of the loop's clock
   std::optional<RunMetrics> metrics_;

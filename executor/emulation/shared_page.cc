@@ -113,6 +113,15 @@ double EmulationCounters::late_fraction() const {
   return std::max(fraction(late_frames, frames), fraction(late_completions, completions));
 }
 
+EmulationCounters EmulationCounters::since(const EmulationCounters& before) const {
+  EmulationCounters later = *this;
+  later.frames -= before.frames;
+  later.late_frames -= before.late_frames;
+  later.completions -= before.completions;
+  later.late_completions -= before.late_completions;
+  return later;
+}
+
 struct SharedPage::State {
   State(std::byte* memory, std::size_t mapped_bytes)
       : base(memory),

@@ -45,6 +45,8 @@ struct EmulationCounters {
 
   /// The worse of the two fractions; 0 when nothing happened.
   double late_fraction() const;
+  /// What was counted after `before`, an earlier reading; the maxima stay those of all.
+  EmulationCounters since(const EmulationCounters& before) const;
 };
 
 class SharedPage {

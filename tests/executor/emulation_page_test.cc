@@ -281,6 +281,15 @@ TEST(SharedPage, everybody_reads_what_was_late) {
   EXPECT_EQ(counters.late_completions, 1u);
   EXPECT_DOUBLE_EQ(counters.completion_lateness_max.value(), 0.0006);
   EXPECT_DOUBLE_EQ(counters.late_fraction(), 0.5);  // of 2 / 4 and 1 / 10 the worse
+
+  for (const std::int64_t lateness : {0, 0, 0, 0, 600'000}) page->count_frame(lateness);
+  page->count_completion(0);
+  const EmulationCounters later = page->counters().since(counters);
+  EXPECT_EQ(later.frames, 5u);
+  EXPECT_EQ(later.late_frames, 1u);
+  EXPECT_EQ(later.completions, 1u);
+  EXPECT_EQ(later.late_completions, 0u);
+  EXPECT_DOUBLE_EQ(later.late_fraction(), 0.2);
 }
 
 }  // namespace
