@@ -52,12 +52,14 @@ std::vector<CompressionWorld> worlds() {
   };
   const CompressionWorld fp32 = {.name = "fp32", .compression = kPlain};
   const CompressionWorld aq = {.name = "aq", .compression = kAq};
+  const CompressionWorld fast = {.name = "fast", .compression = kPlain, .link_mbit_per_s = 10'000};
   return {fp32,
           {.name = "bf16", .compression = kBf16},
           aq,
-          {.name = "fast", .compression = kPlain, .link_mbit_per_s = 10'000},
+          fast,
           eager(fp32),
           eager(aq),
+          eager(fast),
           {.name = "fp32-pair", .compression = kPlain, .pipelines = 2},
           {.name = "bf16-pair", .compression = kBf16, .pipelines = 2},
           {.name = "aq-pair", .compression = kAqInt4, .pipelines = 2},
@@ -327,7 +329,11 @@ Result<std::vector<BenchFigure>> compression_times(const SameLosses& losses, boo
   };
   const double plain = faster("fp32", "aq", losses.aq);
   const double paired = faster("fp32-pair", "aq-pair", losses.aq_gradients);
-  const double slower = of("aq").later_s / of("fast").later_s;
+  const auto sooner = [](const WorldTimes& a, const WorldTimes& b) -> const WorldTimes& {
+    return a.later_s < b.later_s ? a : b;
+  };
+  const WorldTimes& compressed = sooner(of("aq"), of("aq-eager"));
+  const double slower = compressed.later_s / sooner(of("fast"), of("fast-eager")).later_s;
   const auto worst = std::ranges::min_element(times, {}, &WorldTimes::of_bound);
   std::vector<BenchFigure> figures = {
       {"AQ fw3bw6 over fp32 at 100 Mbit/s, time to a loss", plain, "x", kFasterMin, "higher",
@@ -341,7 +347,10 @@ Result<std::vector<BenchFigure>> compression_times(const SameLosses& losses, boo
        worst->of_bound() >= kOfBoundMin, all[static_cast<std::size_t>(worst - times.begin())].name,
        command},
       {"step: AQ at 100 Mbit/s over fp32 at 10 Gbit/s", slower, "ratio", kSlowerMax, "lower",
-       slower <= kSlowerMax, of("aq").binding, command}};
+       slower <= kSlowerMax,
+       fmt::format("each in its sooner schedule, {}; in GPipe {:.2f}, {}", compressed.binding,
+                   of("aq").later_s / of("fast").later_s, of("aq").binding),
+       command}};
   if (has_wall_clock) {
     LH_ASSIGN(BenchFigure wall, wall_clock(files, all[2], command));
     figures.push_back(std::move(wall));
