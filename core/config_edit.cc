@@ -137,6 +137,18 @@ Result<std::string> with_map(std::string_view text, const std::string& name, std
   return out + "\n";
 }
 
+Result<std::string> without_key(std::string_view text, const std::string& name,
+                                std::string_view path) {
+  LH_ASSIGN(const auto document, ConfigDocument::parse(text, name));
+  LH_ASSIGN(const Spot spot, spot_of(*document->root, path, false));
+  if (spot.map != nullptr) {
+    std::erase_if(spot.map->children, [&](const auto& node) { return node->key == spot.key; });
+  }
+  std::string out;
+  write(*document->root, out);
+  return out + "\n";
+}
+
 Result<std::string> value_at(std::string_view text, const std::string& name,
                              std::string_view path) {
   LH_ASSIGN(const auto document, ConfigDocument::parse(text, name));

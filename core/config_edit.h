@@ -20,6 +20,10 @@ Result<std::string> with_value(std::string_view text, const std::string& name,
 Result<std::string> with_map(std::string_view text, const std::string& name, std::string_view path,
                              std::string_view map);
 
+/// `text` without what stands at `path`, if anything does.
+Result<std::string> without_key(std::string_view text, const std::string& name,
+                                std::string_view path);
+
 /// The scalar at `path` as it stands there; empty where there is none.
 Result<std::string> value_at(std::string_view text, const std::string& name, std::string_view path);
 

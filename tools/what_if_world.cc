@@ -487,6 +487,13 @@ Result<void> World::edit_job(const Edit& edit) {
   }
   Result<std::string> text = with_value(job_text_, base_.job_path, path, value);
   if (!text) return at_path(std::move(text).error());
+  if (path == "compression.activations") {
+    // A job that keeps no histories says nothing about them.
+    const std::optional<Codec> codec = codec_named(value);
+    if (codec && !has_history(*codec)) {
+      text = without_key(*text, base_.job_path, "compression.history");
+    }
+  }
   Result<Job> job = parse_job(*text, base_.job_path);
   if (!job) {
     // The job was sound before, so the first thing that is wrong is this; its place is in a text

@@ -57,6 +57,19 @@ TEST(ConfigEdit, a_value_that_is_not_there_is_empty) {
   EXPECT_EQ(value_at(kText, "t.yaml", "batch.global").value_or("?"), "24");
 }
 
+TEST(ConfigEdit, what_is_taken_away_is_gone_and_the_rest_stays) {
+  const std::string text = without_key(kText, "t.yaml", "batch.global").value_or("?");
+  EXPECT_EQ(value_at(text, "t.yaml", "batch.global").value_or("?"), "");
+  EXPECT_EQ(value_at(text, "t.yaml", "name").value_or("?"),
+            value_at(kText, "t.yaml", "name").value_or(""));
+  const std::string without_map = without_key(kText, "t.yaml", "batch").value_or("?");
+  EXPECT_FALSE(without_map.contains("batch"));
+  for (const std::string_view absent : {"batch.micro_batch", "a.b.c"}) {
+    EXPECT_EQ(without_key(kText, "t.yaml", absent), with("batch.global", "24")) << absent;
+  }
+  EXPECT_FALSE(without_key(kText, "t.yaml", "name.first"));
+}
+
 TEST(ConfigEdit, what_has_no_place_for_a_value_is_refused) {
   const struct {
     std::string_view path;
@@ -79,7 +92,8 @@ TEST(ConfigEdit, what_has_no_place_for_a_value_is_refused) {
 }
 
 TEST(ConfigEdit, every_shipped_job_reads_back_as_itself) {
-  for (const std::string name : {"demo-gpt", "demo-llama", "gpt2-small", "gpt3-xl", "llama-1b"}) {
+  for (const std::string name :
+       {"demo-gpt", "demo-llama", "gpt2-small", "gpt2-xl-finetune", "gpt3-xl", "llama-1b"}) {
     const std::string path = std::string(LONGHAUL_SOURCE_DIR) + "/configs/jobs/" + name + ".yaml";
     Result<ConfigFile> file = ConfigFile::load(path);
     const Result<Job> before = load_job(path);

@@ -82,6 +82,12 @@ TEST_F(WhatIfTest, compression_shrinks_what_goes_between_sites) {
               -2 * kSendMs * 31 / 64 + 2 * 68 / 62.5e6 * 1e3, kNear);
 }
 
+TEST_F(WhatIfTest, a_codec_without_histories_takes_the_jobs_word_about_them_away) {
+  EXPECT_NEAR(longer_ms("job compression.activations aq-int4; job compression.history.first int8; "
+                        "job compression.activations int8"),
+              longer_ms("job compression.activations int8"), 1e-9);
+}
+
 TEST_F(WhatIfTest, money_is_a_steps_price_over_its_tokens) {
   // Two devices at 1 USD/h; 24 x 128 tokens a step.
   const WhatIfRow base = as_it_is();
