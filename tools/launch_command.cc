@@ -659,6 +659,8 @@ class LaunchProcess {
     if (options_.insecure) command += " --insecure";
     if (options_.steps > 0) command += fmt::format(" --steps {}", options_.steps);
     if (!options_.metrics.empty()) command += " --metrics " + options_.metrics;
+    if (options_.threads > 0) command += fmt::format(" --threads {}", options_.threads);
+    if (options_.adapt_codecs) command += " --adapt-codecs";
     return command;
   }
 

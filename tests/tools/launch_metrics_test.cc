@@ -41,7 +41,8 @@ std::vector<std::string> event_files(const LaunchFolder& folder, const std::stri
 
 TEST(LaunchMetrics, a_run_is_scraped_while_it_trains_and_its_port_is_taken) {
   const LaunchFolder folder;
-  Process process({"launch", "long.yaml", "--local", "--metrics", "127.0.0.1:0"}, folder.path());
+  Process process({"launch", "long.yaml", "--local", "--threads", "1", "--metrics", "127.0.0.1:0"},
+                  folder.path());
   constexpr std::string_view kBegin = "metrics: http://127.0.0.1:";
   ASSERT_TRUE(process.wait_for_error_text("step 1/"));
   const std::string said = process.error_text();
@@ -67,7 +68,8 @@ TEST(LaunchMetrics, a_run_is_scraped_while_it_trains_and_its_port_is_taken) {
   process.send(SIGINT);
   const RunResult run = process.wait();
   EXPECT_EQ(run.status, 128 + SIGINT) << run.err;
-  EXPECT_TRUE(run.err.contains("--local --metrics 127.0.0.1:0\n")) << run.err;  // to go on with
+  EXPECT_TRUE(run.err.contains("--resume runs/tiny-1 --local --metrics 127.0.0.1:0 --threads 1\n"))
+      << run.err;
 }
 
 TEST(LaunchMetrics, each_launch_writes_an_event_file_of_its_own) {
