@@ -75,6 +75,10 @@ Codec without_history(Codec codec) {
   return format_of(codec).direct;
 }
 
+Codec validation_codec(Codec codec) {
+  return !has_history(codec) && format_of(codec).code_bits < 8 ? Codec::kInt8 : codec;
+}
+
 double bits_of(Codec codec, double computed) {
   if (codec == Codec::kNone) return computed;
   const CodecFormat& format = format_of(codec);

@@ -62,6 +62,10 @@ std::optional<Codec> codec_named(std::string_view name);
 bool has_history(Codec codec);
 /// aq-int3: int3. Others are what they are.
 Codec without_history(Codec codec);
+/// What a validation's activations travel in, where those of training have `codec`: 8 bits at
+/// least, so that the loss is the model's and not that of what is lost on the way. With a history
+/// it is a first visit's codec instead.
+Codec validation_codec(Codec codec);
 /// Of an element with its share of a scale; `computed` are those of an element where nothing is
 /// done.
 double bits_of(Codec codec, double computed = 32);

@@ -40,9 +40,9 @@ Bytes boundary_buffer_bytes(const Job& job, double sequences) {
                                   job.history.value_or(HistorySettings{}).first_visit);
   };
   const Bytes tensor = boundary_bytes(job.model, Precision::kFp32, sequences);
-  return tensor +
-         std::max({message(job.activations, Visit::kFirst), message(job.activations, Visit::kLater),
-                   message(backward, Visit::kLater), varies ? plain : Bytes(0)});
+  return tensor + std::max({message(validation_codec(job.activations), Visit::kFirst),
+                            message(job.activations, Visit::kLater),
+                            message(backward, Visit::kLater), varies ? plain : Bytes(0)});
 }
 
 }  // namespace

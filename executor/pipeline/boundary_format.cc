@@ -234,8 +234,12 @@ void CodecBoundary::set_codec(int peer, Op op, Codec codec) {
 
 std::size_t CodecBoundary::wire_bytes_max(Op op, int peer, std::size_t elements) const {
   if (is_plain(op, peer)) return PlainBoundary(precision_).wire_bytes_max(op, peer, elements);
-  const TensorCodec codec = frame_codec(op, way(op, peer).finest);
-  return tensor_frame_bytes(codec, Precision::kFp32, elements);
+  const Codec finest = way(op, peer).finest;
+  const auto bytes = [&](Codec codec) {
+    return tensor_frame_bytes(frame_codec(op, codec), Precision::kFp32, elements);
+  };
+  if (op == Op::kSendGradient) return bytes(finest);
+  return std::max(bytes(finest), bytes(validation_codec(finest)));
 }
 
 TensorCodec CodecBoundary::frame_codec(Op op, Codec codec) const {
@@ -247,7 +251,8 @@ TensorCodec CodecBoundary::frame_codec(Op op, Codec codec) const {
 }
 
 EncodeOptions CodecBoundary::options_of(const BoundaryTensor& which) const {
-  const Codec codec = codec_of(which.op, which.peer);
+  const Codec trained = codec_of(which.op, which.peer);
+  const Codec codec = which.is_validation ? validation_codec(trained) : trained;
   const bool is_gradient = which.op == Op::kSendGradient;
   EncodeOptions options;
   options.codec = frame_codec(which.op, codec);

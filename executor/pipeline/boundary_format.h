@@ -108,7 +108,9 @@ class PlainBoundary final : public BoundaryFormat {
 
 /// To and from each cell one tensor frame of its codec (kernels/codec/tensor_codec.h), or plain
 /// where that is none, as it is inside a site. Gradients of fewer than 8 bits are rounded
-/// stochastically, so that they stay unbiased; int4 is then the symmetric one. A tensor that its
+/// stochastically, so that they stay unbiased; int4 is then the symmetric one. hadamard4 is rounded
+/// to nearest, as its signs change with step and tensor. Activations of a validation have 8 bits at
+/// least (core/codec.h validation_codec). A tensor that its
 /// codec cannot hold (a NaN, an infinity, a number that rounds to one) is a message of 64 zero
 /// bytes, which decodes to NaN everywhere: the receiver's step is then not finite and is skipped,
 /// as it would have been.

@@ -42,6 +42,15 @@ TEST(Codec, the_finest_come_first) {
                                      [](Codec codec) { return bits_of(codec); }));
 }
 
+TEST(Codec, a_validation_has_8_bits_at_least) {
+  for (const Codec codec : {Codec::kNone, Codec::kBf16, Codec::kInt8, Codec::kAqInt2}) {
+    EXPECT_EQ(validation_codec(codec), codec) << name_of(codec);
+  }
+  for (const Codec codec : {Codec::kInt6, Codec::kInt4, Codec::kHadamard4, Codec::kInt2}) {
+    EXPECT_EQ(validation_codec(codec), Codec::kInt8) << name_of(codec);
+  }
+}
+
 TEST(Codec, a_history_is_told_apart_from_what_writes_its_differences) {
   EXPECT_TRUE(has_history(Codec::kAqInt3));
   EXPECT_EQ(without_history(Codec::kAqInt3), Codec::kInt3);

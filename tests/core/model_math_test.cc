@@ -277,6 +277,10 @@ TEST(MemoryUse, coded_boundary_tensors_have_a_message_beside_them) {
   job.activation_gradients.reset();
   job.activations_auto = true;
   EXPECT_EQ(buffers(), bytes(4 * (4 + 70)));
+  job.activations_auto = false;
+  job.activations = Codec::kInt4;  // a validation's have 8 bits: 6400 + 2 x 100 (in 256) + 68
+  job.model.context = 6400;
+  EXPECT_EQ(buffers(), bytes(4 * (4 * 6400 + 6400 + 256 + 68)));
 }
 
 TEST(MemoryUse, half_precision_adds_a_copy_and_halves_the_activations) {

@@ -276,6 +276,28 @@ TEST(CodecBoundary, a_message_in_pieces_is_the_frame_of_the_whole_tensor) {
   }
 }
 
+TEST(CodecBoundary, activations_of_a_validation_have_8_bits_at_least) {
+  const std::vector<float> x = numbers(1000);
+  const struct {
+    Codec codec;
+    TensorCodec trained, validated;
+  } rows[] = {{Codec::kBf16, TensorCodec::kBf16, TensorCodec::kBf16},
+              {Codec::kInt8, TensorCodec::kQ8, TensorCodec::kQ8},
+              {Codec::kInt6, TensorCodec::kQ6, TensorCodec::kQ8},
+              {Codec::kInt4, TensorCodec::kQ4, TensorCodec::kQ8},
+              {Codec::kHadamard4, TensorCodec::kHadamardQ4, TensorCodec::kQ8}};
+  for (const auto& row : rows) {
+    CodecBoundary format({row.codec});
+    const auto codec_of = [&](const BoundaryTensor& which) {
+      const std::vector<std::byte> message = message_of(format, which, x);
+      EXPECT_EQ(tensor_of(format, which, message, x.size(), 100).size(), x.size());
+      return parse_tensor_header(message).value().codec;
+    };
+    EXPECT_EQ(codec_of({}), row.trained) << name_of(row.codec);
+    EXPECT_EQ(codec_of({.is_validation = true}), row.validated) << name_of(row.codec);
+  }
+}
+
 TEST(CodecBoundary, a_plain_peer_has_plain_messages) {
   const std::vector<float> x = numbers(1000);
   CodecBoundary format({Codec::kNone, Codec::kInt8});
