@@ -262,7 +262,10 @@ EncodeOptions CodecBoundary::options_of(const BoundaryTensor& which) const {
   options.tensor_id = static_cast<std::uint64_t>(which.peer) << 32 |
                       static_cast<std::uint64_t>(which.micro_batch) << 1 | (is_gradient ? 1u : 0u);
   const bool is_coarse = codec != Codec::kNone && format_of(codec).code_bits < 8;
-  if (is_gradient && is_coarse) options.rounding = Rounding::kStochastic;
+  // Signs that change with step and tensor make a rotated tensor's errors random already.
+  if (is_gradient && is_coarse && codec != Codec::kHadamard4) {
+    options.rounding = Rounding::kStochastic;
+  }
   options.has_fallback = false;
   return options;
 }

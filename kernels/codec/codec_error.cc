@@ -26,7 +26,7 @@ double relative_error(TensorCodec codec, Rounding rounding) {
     case TensorCodec::kQ4Symmetric:
       return is_nearest ? 0.0969 : 0.138;
     case TensorCodec::kHadamardQ4:
-      return is_nearest ? 0.108 : 0.153;
+      return is_nearest ? 0.0949 : 0.134;
     case TensorCodec::kQ3:
       return is_nearest ? 0.174 : 0.243;
     case TensorCodec::kQ2:

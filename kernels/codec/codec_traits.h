@@ -71,7 +71,7 @@ inline constexpr std::array<CodecTraits, kTensorCodecs.size()> kCodecTraits = {{
     block_codec(TensorCodec::kQ4, "q4", {4, 32, 8, true}),
     block_codec(TensorCodec::kQ3, "q3", {3, 32, 4, true}),
     block_codec(TensorCodec::kQ2, "q2", {2, 32, 2, true}),
-    rotated_codec(TensorCodec::kHadamardQ4, "hadamard-q4", {4, 64, 7, false}),
+    rotated_codec(TensorCodec::kHadamardQ4, "hadamard-q4", {4, 64, 8, true}),
     {.codec = TensorCodec::kF16,
      .name = "f16",
      .magnitude_limit = std::bit_cast<std::uint32_t>(65520.0f)},

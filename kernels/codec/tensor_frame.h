@@ -49,9 +49,9 @@
 //   Q4 symmetric       32  -7..7      4   q s; s = amax / 7
 //   Q3                 32  -4..3      3   q s; s = -peak / 4
 //   Q2                 32  -2..1      2   q s; s = -peak / 2
-//   Hadamard Q4        64  -7..7      4   the block is rotated first: signs of the tensor's key
+//   Hadamard Q4        64  -8..7      4   the block is rotated first: signs of the tensor's key
 //                                         (kernels/codec/noise.h), then the orthonormal Walsh-
-//                                         Hadamard transform; then as Q4 symmetric
+//                                         Hadamard transform; then as Q4
 //
 // amax is the block's largest magnitude, peak the element that has it (of two with either sign, the
 // negative one). A scale is bf16, its magnitude at least 2^-125. Nearest: s is rounded to nearest
