@@ -76,6 +76,7 @@ struct ShardedAllReduce::Run : std::enable_shared_from_this<ShardedAllReduce::Ru
   void fold(std::size_t bucket);
   Result<void> add_part(std::size_t member, std::size_t bucket);
   void publish(std::size_t bucket);
+  void send_sum(std::size_t bucket);
   void take_sum(std::size_t leaving);
   void bucket_is_here();
   void end(Result<void> result);
@@ -83,6 +84,8 @@ struct ShardedAllReduce::Run : std::enable_shared_from_this<ShardedAllReduce::Ru
   void look_at_sum(std::span<const float> values);
 
   std::size_t members() const { return layout.members(); }
+  /// All of them.
+  bool have_parts_left() const { return next_leaving == leaving.size(); }
   /// The k-th after this one.
   std::size_t member_after(std::size_t k) const { return (layout.self() + k) % members(); }
   const std::vector<Bucket>& own() const { return layout.shards()[layout.self()]; }
@@ -124,10 +127,11 @@ struct ShardedAllReduce::Run : std::enable_shared_from_this<ShardedAllReduce::Ru
   std::vector<float> decoded;  // the same after it
 
   std::size_t next_leaving = 0;
-  std::vector<bool> part_is_here;   // as arriving_messages
-  std::vector<std::size_t> folded;  // members, by own bucket
-  std::size_t missing = 0;          // buckets
-  bool sum_is_finite = true;        // of coded buckets
+  std::vector<std::size_t> sums_to_send;  // buckets, until all parts have left
+  std::vector<bool> part_is_here;         // as arriving_messages
+  std::vector<std::size_t> folded;        // members, by own bucket
+  std::size_t missing = 0;                // buckets
+  bool sum_is_finite = true;              // of coded buckets
   bool is_over = true;
   bool is_complete = false;
 };
@@ -175,6 +179,7 @@ void ShardedAllReduce::Run::start() {
   is_over = is_complete = false;
   sum_is_finite = true;
   next_leaving = 0;
+  sums_to_send.clear();
   for (Leaving& one : leaving) one.is_sent = false;
   part_is_here.assign(own().size() * members(), false);
   folded.assign(own().size(), 0);
@@ -205,11 +210,16 @@ void ShardedAllReduce::Run::post_receives() {
   }
 }
 
-/// One part a task, so that what arrives has its turn.
+/// One part a task, so that what arrives has its turn. Sums wait for the last one: others cannot
+/// add before they have their parts, and need the sums only at the end.
 void ShardedAllReduce::Run::send_next() {
-  if (is_over || next_leaving == leaving.size()) return;
+  if (is_over || have_parts_left()) return;
   send_part(next_leaving++);
-  loop.post([self = shared_from_this()] { self->send_next(); });
+  if (!have_parts_left()) {
+    loop.post([self = shared_from_this()] { self->send_next(); });
+    return;
+  }
+  for (const std::size_t bucket : std::exchange(sums_to_send, {})) send_sum(bucket);
 }
 
 void ShardedAllReduce::Run::send_part(std::size_t i) {
@@ -286,12 +296,22 @@ void ShardedAllReduce::Run::publish(std::size_t index) {
   }
   look_at_sum(total);
   scatter(total, bucket, gradient);
+  if (have_parts_left()) {
+    send_sum(index);
+  } else {
+    sums_to_send.push_back(index);
+  }
+  bucket_is_here();
+}
+
+void ShardedAllReduce::Run::send_sum(std::size_t index) {
+  const Bucket& bucket = own()[index];
   for (std::size_t k = 1; k < members(); ++k) {
     const std::size_t peer = member_after(k);
     send(peer, sum_segment(index),
-         layout.is_coded(peer, bucket) ? std::span<const std::byte>(frame) : std::as_bytes(total));
+         layout.is_coded(peer, bucket) ? std::span<const std::byte>(published.bytes(index))
+                                       : std::as_bytes(sum_of(bucket)));
   }
-  bucket_is_here();
 }
 
 void ShardedAllReduce::Run::take_sum(std::size_t i) {

@@ -351,6 +351,25 @@ TEST(ShardedAllReduce, an_even_exchange_takes_two_shards_and_two_latencies) {
   }
 }
 
+TEST(ShardedAllReduce, who_begins_late_sends_its_parts_before_its_sums) {
+  // As above. Member 0's part has come when member 1 begins, so that its sum is known at once. Its
+  // part leaves first and arrives after 1.25 s, the sum with it comes back 1.25 s later; with the
+  // own sum in front of it these 2.5 s were 3.5.
+  SimMeshWorld world;
+  world.connect(2, {.chunk_bytes = 4096});
+  world.network.set_default_link({Seconds(0.25), bytes_per_second(16640)});
+  Exchange exchange(world, {.members = members(2), .tensor_lengths = {2 * 4096}}, 1);
+  exchange.start(0);
+  bool is_late = false;
+  world.loop.after(Seconds(5), [&] { is_late = true; });
+  world.run_until([&] { return is_late; });
+  const Seconds start = world.loop.now();
+  exchange.start(1);
+  world.run_until([&] { return exchange.is_over(); });
+  exchange.expect_plain_sum();
+  EXPECT_NEAR((world.loop.now() - start).value(), 2.5, 2 * 64 / 16640.0 + 1e-9);
+}
+
 TEST(ShardedAllReduce, a_shard_is_published_without_waiting_for_others) {
   // Member 1 owns nothing, so member 0 needs one part and one message answers it: at infinite rate
   // member 0 is done after one latency, member 1 after two.
