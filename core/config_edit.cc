@@ -66,6 +66,13 @@ void write(const ConfigNode& node, std::string& out) {
   }
 }
 
+/// A document in one line.
+std::string text_of(const ConfigNode& root) {
+  std::string out;
+  write(root, out);
+  return out + "\n";
+}
+
 /// The map that `path` is below, and the last part of it.
 struct Spot {
   ConfigNode* map = nullptr;  // null: not there
@@ -118,9 +125,7 @@ Result<std::string> with_value(std::string_view text, const std::string& name,
   node.kind = Kind::kScalar;
   node.text = value;
   node.quoted = false;
-  std::string out;
-  write(*document->root, out);
-  return out + "\n";
+  return text_of(*document->root);
 }
 
 Result<std::string> with_map(std::string_view text, const std::string& name, std::string_view path,
@@ -132,9 +137,7 @@ Result<std::string> with_map(std::string_view text, const std::string& name, std
   node.kind = replacement->root->kind;
   node.text = std::move(replacement->root->text);
   node.children = std::move(replacement->root->children);
-  std::string out;
-  write(*document->root, out);
-  return out + "\n";
+  return text_of(*document->root);
 }
 
 Result<std::string> without_key(std::string_view text, const std::string& name,
@@ -144,9 +147,7 @@ Result<std::string> without_key(std::string_view text, const std::string& name,
   if (spot.map != nullptr) {
     std::erase_if(spot.map->children, [&](const auto& node) { return node->key == spot.key; });
   }
-  std::string out;
-  write(*document->root, out);
-  return out + "\n";
+  return text_of(*document->root);
 }
 
 Result<std::string> value_at(std::string_view text, const std::string& name,

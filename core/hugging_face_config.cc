@@ -34,9 +34,7 @@ Result<Json> parse_object(std::string_view text, const std::string& path) {
     const std::size_t until = std::min(text.size(), error.byte);
     const auto lines =
         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(until), '\n');
-    auto bad = invalid_at({path}, "no JSON from here on");
-    bad.error().place.line = static_cast<int>(lines) + 1;
-    return bad;
+    return invalid_at({path, static_cast<int>(lines) + 1}, "no JSON from here on");
   } catch (const Json::out_of_range&) {
     return invalid_at({path}, "a number is too large for JSON");
   }

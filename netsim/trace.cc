@@ -75,17 +75,13 @@ class TraceReader {
   }
 
   std::unexpected<Error> error(int column, std::string message, std::string hint = "") const {
-    Error out{ErrorCode::kInvalid,
-              std::move(message),
-              std::move(hint),
-              {trace_.name, line_, column},
-              "",
-              {}};
+    auto out = invalid_at({trace_.name, line_, column}, std::move(message), std::move(hint));
     if (!line_text_.empty() && line_text_.size() <= 200) {
       const auto indent = static_cast<std::size_t>(std::max(0, column - 1));
-      out.excerpt = "  " + std::string(line_text_) + "\n  " + std::string(indent, ' ') + "^";
+      out.error().excerpt =
+          "  " + std::string(line_text_) + "\n  " + std::string(indent, ' ') + "^";
     }
-    return std::unexpected(std::move(out));
+    return out;
   }
 
   bool next_line() {

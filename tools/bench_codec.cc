@@ -168,7 +168,7 @@ double bits_of(const Variant& variant) {
   return 8 * static_cast<double>(encoded_bytes(variant)) / static_cast<double>(kElements);
 }
 
-/// Share of `of` that a variant must reach, where the issue says so. 0: no target.
+/// Share of memcpy that a variant must reach. 0: no target.
 double encode_target(const Variant& variant) {
   if (variant.has_history) return variant.codec == TensorCodec::kQ4 ? 0.25 : 0;
   if (variant.codec == TensorCodec::kHadamardQ4) {
@@ -203,8 +203,7 @@ void measure_speeds(bool quick, Figures& figures) {
   }
   fmt::print(
       "GB/s of fp32, {} kernels; far: out of cache; touch, read: what encoding reads and writes, "
-      "and "
-      "reading alone, out of cache\n",
+      "and reading alone, out of cache\n",
       best_kernels().name);
   fmt::print("{:<26} {:>6} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6}\n", "codec",
              "bits", "encode", "decode", "memcpy", "encode/m", "decode/m", "far enc.", "far dec.",

@@ -110,8 +110,7 @@ class Checker {
   }
 
   void problem(const std::string& file, std::string message, std::string hint = "") {
-    check_.problems.push_back(
-        {ErrorCode::kInvalid, std::move(message), std::move(hint), {.file = file}, "", {}});
+    check_.problems.push_back(invalid_at({file}, std::move(message), std::move(hint)).error());
   }
 
   DataCheck take() { return std::move(check_); }

@@ -26,13 +26,14 @@ int edit_columns(std::string_view text) {
 
 std::unexpected<Error> wrong_edit(std::string_view text, int column, std::string message,
                                   std::string hint) {
-  Error error{ErrorCode::kInvalid, std::move(message), std::move(hint), {"", 1, column}, "", {}};
-  error.excerpt = text.substr(0, kSentenceBytesMax);
-  for (char& c : error.excerpt) {
+  auto wrong = invalid_at({"", 1, column}, std::move(message), std::move(hint));
+  std::string& excerpt = wrong.error().excerpt;
+  excerpt = text.substr(0, kSentenceBytesMax);
+  for (char& c : excerpt) {
     if (is_control(c)) c = '?';
   }
-  error.excerpt += "\n" + std::string(static_cast<std::size_t>(std::max(column, 1) - 1), ' ') + "^";
-  return std::unexpected(std::move(error));
+  excerpt += "\n" + std::string(static_cast<std::size_t>(std::max(column, 1) - 1), ' ') + "^";
+  return wrong;
 }
 
 Result<std::vector<EditWord>> edit_words(std::string_view text) {

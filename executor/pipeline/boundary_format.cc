@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/codec/codec_traits.h"
 #include "kernels/codec/fixed_frame.h"
 #include "kernels/codec/tensor_codec.h"
 
@@ -263,7 +264,7 @@ EncodeOptions CodecBoundary::options_of(const BoundaryTensor& which) const {
                       static_cast<std::uint64_t>(which.micro_batch) << 1 | (is_gradient ? 1u : 0u);
   const bool is_coarse = codec != Codec::kNone && format_of(codec).code_bits < 8;
   // Signs that change with step and tensor make a rotated tensor's errors random already.
-  if (is_gradient && is_coarse && codec != Codec::kHadamard4) {
+  if (is_gradient && is_coarse && !traits_of(options.codec).is_rotated) {
     options.rounding = Rounding::kStochastic;
   }
   options.has_fallback = false;

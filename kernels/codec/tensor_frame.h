@@ -58,8 +58,8 @@
 // even and q = x (1 / s), too, then limited to the codes. Stochastic: the magnitude of s is rounded
 // up and is at least 2^-109, t = x (2^16 (1 / s)) is rounded to a whole number and limited to
 // the codes times 2^16, and q = floor((t + noise) / 2^16), noise of 16 bits from (seed, step,
-// tensor id, element): unbiased to 2^-17 of a step, but for Q4, Q3 and Q2 above their largest code.
-// All of it is fp32 arithmetic, one IEEE operation after another (no FMA).
+// tensor id, element): unbiased to 2^-17 of a step, but for codes from -L to L - 1 above the
+// largest. All of it is fp32 arithmetic, one IEEE operation after another (no FMA).
 //
 // Codes lie in units of 32 elements, two's complement, from bit 0. Q8: a byte each, and only n of
 // them. Else whole blocks (beyond n as if x were 0), of 4 bits a unit in planes one after another,
@@ -70,9 +70,9 @@
 //   1 bit (high one of Q3)  4 bytes: bit j of a 32-bit number
 //
 // A scale that is rounded to nearest is not only closer. With 8 significant bits |peak / s| is
-// within L (1 +- 2^-8), which rounds to L: nothing needs a limit but the missing +L of Q4, Q3 and
-// Q2, and a decoded tensor encodes to itself. Rounded up, the peak of a third of Gaussian tensors
-// of one block of Q8 gets code 126 and a second round trip changes them.
+// within L (1 +- 2^-8), which rounds to L: nothing needs a limit but the missing +L of Q4, Q3, Q2
+// and Hadamard Q4, and a decoded tensor encodes to itself. Rounded up, the peak of a third of
+// Gaussian tensors of one block of Q8 gets code 126 and a second round trip changes them.
 //
 // Two checksums and not one, because a frame is sent while it is still being encoded: the header
 // goes first and must be trusted on its own (it sizes things), and only the end can know the
